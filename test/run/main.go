@@ -1,0 +1,248 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/test/scale"
+)
+
+func main() {
+	ok, err := run(os.Args[1:], os.Stdout)
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// session is one run: what was asked for and what has been seen so far.
+type session struct {
+	dir     string
+	out     io.Writer
+	env     []string
+	long    bool
+	fuzzFor time.Duration
+	budgets Budgets
+	tally   Tally
+	// failures repeats, before the closing line, what failed.
+	failures []string
+}
+
+// run does all steps; ok reports whether tests ran and none failed. An error
+// means that the run could not be carried out.
+func run(args []string, out io.Writer) (ok bool, err error) {
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	var (
+		dir      = flags.String("C", ".", "directory of the module")
+		long     = flags.Bool("long", false, "full counts (FAIRLEAD_TEST_SCALE=1), long budgets, 60 s per fuzz target")
+		only     = flags.String("only", "", "regular expression: only packages whose relative path matches")
+		skipFuzz = flags.Bool("skip-fuzz", false, "run no fuzz target")
+		fuzzFor  = flags.Duration("fuzztime", 0, "time per fuzz target (default 10s, 60s with -long)")
+	)
+	if err := flags.Parse(args); err != nil {
+		return false, err
+	}
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		return false, fmt.Errorf("run: -only: %w", err)
+	}
+	s := &session{dir: *dir, out: &lockedWriter{w: out}, long: *long, fuzzFor: *fuzzFor}
+	if s.fuzzFor == 0 {
+		s.fuzzFor = 10 * time.Second
+		if s.long {
+			s.fuzzFor = time.Minute
+		}
+	}
+	s.env = append(os.Environ(), scale.Env+"="+s.scale())
+	if s.budgets, err = readBudgets(filepath.Join(*dir, "test", "budget.txt")); err != nil {
+		return false, err
+	}
+	all, err := ListPackages(*dir)
+	if err != nil {
+		return false, err
+	}
+	var chosen []Package
+	for _, p := range all {
+		if match.MatchString(p.Rel()) {
+			chosen = append(chosen, p)
+		}
+	}
+	if len(chosen) == 0 {
+		return false, fmt.Errorf("run: no package matches -only %q", *only)
+	}
+	start := time.Now()
+	s.vet(chosen)
+	s.test(chosen)
+	if !*skipFuzz {
+		s.fuzzAll(chosen)
+	}
+	s.printf("\nscale %s, %.0f s\n", s.scale(), time.Since(start).Seconds())
+	for _, f := range s.failures {
+		s.printf("failed: %s\n", f)
+	}
+	if s.tally.Passed == 0 && s.tally.Failed == 0 {
+		s.printf("no test ran\n")
+	}
+	s.printf("%s\n", s.tally)
+	return s.tally.Failed == 0 && s.tally.Passed > 0, nil
+}
+
+// scale is the factor of this run. One that the environment names is kept, so
+// that a soak can ask for more.
+func (s *session) scale() string {
+	if v := os.Getenv(scale.Env); v != "" {
+		return v
+	}
+	if s.long {
+		return "1"
+	}
+	return fmt.Sprint(scale.DefaultFactor)
+}
+
+func (s *session) printf(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
+
+func (s *session) fail(format string, args ...any) {
+	s.tally.Failed++
+	s.failures = append(s.failures, fmt.Sprintf(format, args...))
+}
+
+func (s *session) vet(pkgs []Package) {
+	s.printf("== go vet\n")
+	args := append([]string{"vet"}, importPaths(pkgs)...)
+	cmd := s.command(args...)
+	cmd.Stdout, cmd.Stderr = s.out, s.out
+	if err := cmd.Run(); err != nil {
+		s.fail("go vet: %v", err)
+		return
+	}
+	s.tally.Passed++
+}
+
+func (s *session) test(pkgs []Package) {
+	race := hasC()
+	if !race {
+		s.printf("-- no C compiler: the race detector is skipped (Debian packages gcc and libc6-dev)\n")
+		s.tally.Skipped++
+	}
+	if os.Getuid() != 0 {
+		s.printf("-- not root: tests that need network namespaces skip themselves\n")
+	}
+	for _, g := range Groups(pkgs, race) {
+		s.printf("== %s\n", g.Name)
+		s.testGroup(g)
+	}
+}
+
+// testGroup runs one go test. Results are never taken from the cache: a figure
+// of yesterday's machine proves nothing about today's.
+func (s *session) testGroup(g Group) {
+	module := g.Packages[0].Module.Path
+	report := &Reporter{Out: s.out, Module: module, Budgets: s.budgets, Long: s.long}
+	args := append([]string{"test", "-json", "-count=1", "-timeout=" + s.timeout(g).String()}, g.Args...)
+	cmd := s.command(append(args, importPaths(g.Packages)...)...)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		s.fail("go test of %s: %v", g.Name, err)
+		return
+	}
+	cmd.Stderr = s.out
+	if err := cmd.Start(); err != nil {
+		s.fail("go test of %s: %v", g.Name, err)
+		return
+	}
+	readErr := report.Read(stdout)
+	err = cmd.Wait()
+	for _, name := range report.Lost() {
+		s.failures = append(s.failures, name+": ended without a result")
+	}
+	s.tally.add(report.Tally)
+	if report.Tally.Failed > 0 {
+		s.failures = append(s.failures, fmt.Sprintf("%d in %s", report.Tally.Failed, g.Name))
+	} else if err != nil {
+		s.fail("go test of %s: %v", g.Name, err) // nobody else explains it
+	}
+	if readErr != nil {
+		s.fail("%v", readErr)
+	}
+}
+
+// timeout ends a package that hangs. It is twice the largest budget of the
+// group: the budget says what is wrong, the timeout only that nothing moves.
+func (s *session) timeout(g Group) time.Duration {
+	var most time.Duration
+	for _, p := range g.Packages {
+		most = max(most, s.budgets.For(p.Rel(), s.long))
+	}
+	return 2*most + 30*time.Second
+}
+
+func (s *session) fuzzAll(pkgs []Package) {
+	first := true
+	for _, p := range pkgs {
+		targets, err := p.FuzzTargets()
+		if err != nil {
+			s.fail("%v", err)
+			continue
+		}
+		for _, target := range targets {
+			if first {
+				s.printf("== fuzz targets, %s each\n", s.fuzzFor)
+				first = false
+			}
+			out, err := s.fuzz(p, target, s.fuzzFor)
+			if err != nil {
+				s.fail("%s.%s: %v", p.Rel(), target, err)
+				s.printf("FAIL %s %s\n%s", p.Rel(), target, indent(out))
+				continue
+			}
+			s.tally.Passed++
+			s.printf("ok   %-28s %s  %s\n", p.Rel(), target, lastStats(out))
+		}
+	}
+}
+
+func (s *session) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("go", args...)
+	cmd.Dir = s.dir
+	cmd.Env = s.env
+	return cmd
+}
+
+func readBudgets(path string) (Budgets, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	defer f.Close()
+	return ParseBudgets(f)
+}
+
+func importPaths(pkgs []Package) []string {
+	paths := make([]string, len(pkgs))
+	for i, p := range pkgs {
+		paths[i] = p.ImportPath
+	}
+	return paths
+}
+
+func indent(out []byte) string {
+	var b strings.Builder
+	for line := range strings.Lines(string(out)) {
+		b.WriteString("     " + line)
+	}
+	return b.String()
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Package is what `go list -json` tells of one package of the module.
+type Package struct {
+	ImportPath   string
+	Dir          string
+	Module       struct{ Path string }
+	TestGoFiles  []string
+	XTestGoFiles []string
+}
+
+// Rel returns the import path without the module's, "." for its root.
+func (p Package) Rel() string {
+	if p.ImportPath == p.Module.Path {
+		return "."
+	}
+	return strings.TrimPrefix(p.ImportPath, p.Module.Path+"/")
+}
+
+// HasTests reports whether go test would find a test file.
+func (p Package) HasTests() bool {
+	return len(p.TestGoFiles)+len(p.XTestGoFiles) > 0
+}
+
+// FuzzTargets lists the names of the fuzz targets in p, in file order. It reads
+// the sources rather than asking `go test -list`, which would have to build
+// every test binary once more.
+func (p Package) FuzzTargets() ([]string, error) {
+	var names []string
+	for _, name := range append(append([]string(nil), p.TestGoFiles...), p.XTestGoFiles...) {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, fmt.Errorf("run: fuzz targets of %s: %w", p.ImportPath, err)
+		}
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && isFuzz(f) {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return names, nil
+}
+
+func isFuzz(f *ast.FuncDecl) bool {
+	if !strings.HasPrefix(f.Name.Name, "Fuzz") || len(f.Type.Params.List) != 1 {
+		return false
+	}
+	ptr, ok := f.Type.Params.List[0].Type.(*ast.StarExpr)
+	if !ok {
+		return false
+	}
+	sel, ok := ptr.X.(*ast.SelectorExpr)
+	return ok && sel.Sel.Name == "F"
+}
+
+// ListPackages lists all packages of the module in dir.
+func ListPackages(dir string) ([]Package, error) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Module,TestGoFiles,XTestGoFiles", "./...")
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("run: go list ./...: %w\n%s", err, stderr.Bytes())
+	}
+	var all []Package
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p Package
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("run: output of go list: %w", err)
+		}
+		all = append(all, p)
+	}
+}
+
+// Group is a set of packages that one call of go test covers.
+type Group struct {
+	Name     string
+	Packages []Package
+	// Args are given to go test before the packages.
+	Args []string
+}
+
+// raceTrees are tested under the race detector: pure packages and drivers.
+// aloneTrees time real processes and get the machine for themselves.
+func raceTrees() []string  { return []string{"core/...", "dataplane/..."} }
+func aloneTrees() []string { return []string{"test/e2e/...", "test/netns/...", "test/bench/..."} }
+
+// Groups splits the packages into calls of go test. Without a C compiler there
+// is no race detector: the packages are then tested without, and race says so.
+func Groups(all []Package, race bool) []Group {
+	first := Group{Name: "pure packages and drivers, race detector on", Args: []string{"-race"}}
+	if !race {
+		first = Group{Name: "pure packages and drivers, race detector off"}
+	}
+	rest := Group{Name: "commands and checks"}
+	alone := Group{Name: "real processes, one package at a time", Args: []string{"-p=1"}}
+	for _, p := range all {
+		switch {
+		case matchesAny(raceTrees(), p.Rel()):
+			first.Packages = append(first.Packages, p)
+		case matchesAny(aloneTrees(), p.Rel()):
+			alone.Packages = append(alone.Packages, p)
+		default:
+			rest.Packages = append(rest.Packages, p)
+		}
+	}
+	var groups []Group
+	for _, g := range []Group{first, rest, alone} {
+		if len(g.Packages) > 0 {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
+func matchesAny(patterns []string, pkg string) bool {
+	for _, p := range patterns {
+		if matches(p, pkg) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasC reports whether the race detector can be linked: it needs cgo, and that
+// a C compiler.
+func hasC() bool {
+	if os.Getenv("CGO_ENABLED") == "0" {
+		return false
+	}
+	out, err := exec.Command("go", "env", "CC").Output()
+	if err != nil {
+		return false
+	}
+	cc := strings.Fields(string(out))
+	if len(cc) == 0 {
+		return false
+	}
+	_, err = exec.LookPath(cc[0])
+	return err == nil
+}

@@ -93,7 +93,7 @@ func precision(pattern string) int {
 	if tree, ok := strings.CutSuffix(pattern, "..."); ok {
 		return len(tree)
 	}
-	return len(pattern) + 1
+	return len(pattern) + len("/") + 1
 }
 
 // matches reports whether the pattern names pkg; "core/..." names core too.

@@ -1,0 +1,12 @@
+// Package api lets others see and steer one agent: the fairlead.v1 gRPC
+// service on a Unix socket and, for reading only, on TCP; metrics and health
+// over HTTP.
+//
+// The package knows nothing of gossip. What it serves comes in through small
+// role interfaces ([Members], [Events], [Leaver], [Settings], [Identity]),
+// which core/agent implements on top of core/membership and core/config.
+//
+//	api.socket   everything; mode 0600, so only the agent's user gets there
+//	api.listen   Status, Members, Events; whoever connects may read
+//	http.listen  /metrics, /livez, /readyz
+package api

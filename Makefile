@@ -1,0 +1,65 @@
+# Fairlead. `make help` lists the targets; CONTRIBUTING.md says how they are used.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION  := $(shell scripts/version.sh)
+LDFLAGS  := -X main.version=$(VERSION)
+COMMANDS := $(notdir $(wildcard cmd/*))
+TOOL     := go tool -modfile=tools/go.mod
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r t d; do printf '  %-16s %s\n' "$$t" "$$d"; done
+
+.PHONY: setup
+setup: ## Install the Debian packages that dev and test need (names them when not root)
+	@scripts/setup.sh
+
+.PHONY: build
+build: ## Build the agent and every plugin into bin/
+	@mkdir -p bin
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(COMMANDS:%=./cmd/%)
+
+.PHONY: dev
+dev: setup build ## Start three agents on loopback and print their members
+	bin/fairlead dev
+
+.PHONY: demo
+demo: setup build ## Start agents, kill one, print the time line of what the others saw
+	bin/fairlead demo
+
+.PHONY: test
+test: setup build ## Run all tests with a tenth of the counts, each fuzz target for 10 s
+	go run ./test/run
+
+.PHONY: test-long
+test-long: setup build ## Run all tests with the full counts, each fuzz target for 60 s
+	FAIRLEAD_TEST_SCALE=1 go run ./test/run -long
+
+.PHONY: generate
+generate: ## Regenerate code from .proto files and the README's configuration table
+	@scripts/setup.sh generate
+	scripts/generate.sh
+
+.PHONY: lint
+lint: ## Check format, vet, static analysis, the walls and the licences
+	@out=$$($(TOOL) gofumpt -l $$(scripts/sources.sh)); if [[ -n $$out ]]; then echo "not formatted (gofumpt -w):"; echo "$$out"; exit 1; fi
+	go vet ./...
+	$(TOOL) staticcheck ./...
+	$(TOOL) go-errorlint ./...
+	$(TOOL) sloglint -no-global=all -static-msg -key-naming-case=snake -no-mixed-args ./...
+	go run ./test/licences
+	go test ./test/arch
+
+.PHONY: bench
+bench: setup build ## Measure: what an idle agent costs, and the hot paths
+	go test -run '^$$' -bench . -benchmem ./core/...
+	@if [[ -d test/bench ]]; then go test -count=1 -v ./test/bench; fi
+
+.PHONY: cover
+cover: setup ## Measure coverage; fails below 80 % in any package but commands
+	@mkdir -p coverage
+	go test -count=1 -coverprofile=coverage/profile ./...
+	go run ./test/cover coverage/profile

@@ -112,7 +112,7 @@ func TestRun(t *testing.T) {
 
 func TestRunOnWhatDoesNotList(t *testing.T) {
 	app := program(t, map[string]string{"LICENSE": mit})
-	if err := run([]string{"-C", app, "./none/..."}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "no package matches ./none/...") {
+	if err := run([]string{"-C", app, "./cmd/none..."}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "no package matches ./cmd/none...") {
 		t.Errorf("error %v, want one that says that nothing was checked", err)
 	}
 	err := run([]string{"-C", t.TempDir()}, &bytes.Buffer{})

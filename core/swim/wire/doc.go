@@ -29,7 +29,8 @@
 //	            accusers: count (1), ids (8 each)             if flag 1
 //	            name: length (1), bytes; address              if flag 2
 //	6 record    owner id (8) epoch, seq (varints) payload     state record, opaque here
-//	7 exchange  flags (1): 1 = answer, 2 = last frame         first message of each frame of a full exchange
+//	7 exchange  flags (1): 1 = answer, 2 = end                first message of each frame of a full exchange; the end
+//	                                                          mark is the last message of the last frame
 //	8 pull      hash (16)                                     send me this definition
 //	9 part      hash (16) total, offset (varints) bytes       a piece of a definition
 //

@@ -203,7 +203,7 @@ func (d *decoder) wrongType(n *yaml.Node, t reflect.Type, path string) {
 	hint := ""
 	switch {
 	case isNull(n):
-		hint = "; remove the key to have its default"
+		hint = "; write a value or remove the line"
 	case n.Kind == yaml.ScalarNode && t.Kind() == reflect.String:
 		hint = ", so put it in quotes"
 	case n.Kind == yaml.ScalarNode && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 && t.Kind() != reflect.Slice:

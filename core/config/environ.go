@@ -82,14 +82,15 @@ func (l *loader) setText(k Key, text string, origin Origin) {
 	if isScalarList(k.typ) {
 		text = strings.Join(splitList(text), ",")
 	}
+	if why == "" {
+		why = notInEnum(text, strings.Join(k.Enum, ","))
+	}
 	switch {
 	case why != "":
 	case text == "":
 		why = setEmpty(field)
 	default:
-		if why = notInEnum(text, strings.Join(k.Enum, ",")); why == "" {
-			why = parseOne(l.cfg, k, text)
-		}
+		why = parseOne(l.cfg, k, text)
 	}
 	l.origins.forget(k.Path)
 	l.origins[k.Path] = origin

@@ -67,7 +67,7 @@ func (v *validator) pair(pathA, a, pathB, b string) {
 // joinAddress completes an entry of cluster.join with the gossip port.
 func joinAddress(entry string) (string, error) {
 	wrong := errors.New("set host:port, such as 10.9.0.2:7400, [fd00::2]:7400 or seed.example.com")
-	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(entry, "["), "]")); err == nil {
+	if addr, err := parseIP(entry); err == nil {
 		entry = netip.AddrPortFrom(addr, GossipPort).String()
 	} else if !strings.Contains(entry, ":") {
 		entry += ":" + strconv.Itoa(GossipPort)

@@ -37,6 +37,8 @@ func (v *validator) run() {
 	v.vipPools()
 	v.dns()
 	v.services()
+	v.enum("log.level", v.cfg.Log.Level, "debug", "info", "warn", "error")
+	v.enum("log.format", v.cfg.Log.Format, "text", "json")
 	v.duration("shutdown_timeout", v.cfg.ShutdownTimeout, 100*time.Millisecond, 10*time.Minute)
 }
 
@@ -48,9 +50,17 @@ func (v *validator) failf(path, format string, args ...any) {
 	v.errs = append(v.errs, &Error{Key: path, Origin: v.origins.Of(path), Message: fmt.Sprintf(format, args...)})
 }
 
+// isBroken says whether the value at path, a list around it, an item in it, or
+// a neighbour in the same list entry could not be read.
 func (v *validator) isBroken(path string) bool {
 	for key := range v.broken {
-		if key != "" && (key == path || strings.HasPrefix(path, key+"[") || strings.HasPrefix(key, path+"[")) {
+		if key == "" {
+			continue
+		}
+		if key == path || strings.HasPrefix(path, key+"[") || strings.HasPrefix(key, path+"[") {
+			return true
+		}
+		if entry := key[:strings.LastIndexByte(key, ']')+1]; entry != "" && strings.HasPrefix(path, entry+".") {
 			return true
 		}
 	}

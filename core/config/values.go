@@ -85,7 +85,7 @@ func (a *Advertise) UnmarshalText(text []byte) error {
 		*a = Advertise{}
 		return nil
 	}
-	if addr, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+	if addr, err := parseIP(s); err == nil {
 		*a = Advertise{addr: addr.Unmap()}
 		return nil
 	}
@@ -145,4 +145,12 @@ func parseAddrPort(s string) (netip.AddrPort, error) {
 		return netip.AddrPort{}, errors.New(expected(reflect.TypeFor[netip.AddrPort]()))
 	}
 	return addr, nil
+}
+
+// parseIP reads an IP address, IPv6 with or without its brackets.
+func parseIP(s string) (netip.Addr, error) {
+	if len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']' {
+		s = s[1 : len(s)-1]
+	}
+	return netip.ParseAddr(s)
 }

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes, the same for every command.
+const (
+	ExitOK     = 0
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// app is one run of the command line.
+type app struct {
+	env    Env
+	api    string // --api
+	output string // --output: text or json
+}
+
+// Run executes one command and returns its exit code: 0 ok, 1 failed, 2 not
+// understood. Errors go to env.Stderr, one line each.
+func Run(args []string, env Env) int {
+	a := &app{env: env}
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.Background())
+	var usage *usageError
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.Is(err, errFailed):
+		return ExitFailed
+	case errors.As(err, &usage):
+		fmt.Fprintf(env.Stderr, "fairlead: %v\nSee `%s --help`.\n", err, usage.command)
+		return ExitUsage
+	default:
+		fmt.Fprintf(env.Stderr, "fairlead: %v\n", err)
+		return ExitFailed
+	}
+}
+
+// usageError is a command line that was not understood.
+type usageError struct {
+	command string // where to ask for help
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{command: cmd.CommandPath(), err: fmt.Errorf(format, args...)}
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "fairlead",
+		Short: "Guides each connection to a live instance",
+		Long: `Fairlead runs a small agent on every node. The agents find each other, agree by
+gossip who is alive, and guide each connection to a live instance.
+
+Try it on this host with "fairlead dev", or watch a failure with "fairlead demo".`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(outputs(), a.output) {
+				return usagef(cmd, "--output is %q: want %s", a.output, strings.Join(outputs(), " or "))
+			}
+			return nil
+		},
+	}
+	group(root)
+	root.SetIn(a.env.Stdin)
+	root.SetOut(a.env.Stdout)
+	root.SetErr(a.env.Stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
+
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.api, "api", "", "`SOCKET` or HOST:PORT of the agent (default: $FAIRLEAD_API, else "+defaultSocket+", else that of `fairlead dev`)")
+	flags.StringVarP(&a.output, "output", "o", "text", "form of the output: text or json")
+	complete(root, "output", outputs()...)
+
+	root.AddCommand(
+		a.agentCommand(),
+		a.membersCommand(),
+		a.eventsCommand(),
+		a.leaveCommand(),
+		a.configCommand(),
+		a.devCommand(),
+		a.demoCommand(),
+		a.versionCommand(),
+		a.manCommand(),
+	)
+	return root
+}
+
+func outputs() []string { return []string{"text", "json"} }
+
+// group makes cmd a list of commands: alone it prints its help, and a word
+// that is none of them is a usage error.
+func group(cmd *cobra.Command) {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		hint := ""
+		if near := cmd.SuggestionsFor(args[0]); len(near) != 0 {
+			hint = fmt.Sprintf(", did you mean %q?", near[0])
+		}
+		return usagef(cmd, "unknown command %q%s", args[0], hint)
+	}
+}
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) != 0 {
+		return usagef(cmd, "%s takes no arguments, got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// maxArgs refuses more than n arguments.
+func maxArgs(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usagef(cmd, "%s takes at most %d argument, got %q", cmd.CommandPath(), n, args[n])
+		}
+		return nil
+	}
+}
+
+// complete offers words to the shell for the value of a flag.
+func complete(cmd *cobra.Command, flag string, words ...string) {
+	// It fails only for a flag that does not exist, which a test would see.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// signalled returns a context that ends at the first SIGINT or SIGTERM.
+func (a *app) signalled(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if a.env.Signals == nil {
+		return ctx, cancel
+	}
+	received, stop := a.env.Signals()
+	go func() {
+		defer stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case s := <-received:
+				if s == os.Interrupt || s == terminate {
+					cancel()
+				}
+			}
+		}
+	}()
+	return ctx, cancel
+}

@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/fairlead/fairlead/core/api"
+	"github.com/fairlead/fairlead/core/config"
+	"github.com/fairlead/fairlead/core/membership"
+	"github.com/fairlead/fairlead/core/swim"
+)
+
+// socketOff is the value of api.socket that disables it.
+const socketOff = "off"
+
+// open starts every part and leaves in c how to end it, also when it fails
+// half-way.
+func (a *Agent) open(c *cleanups) error {
+	if err := a.registerMetrics(c); err != nil {
+		return err
+	}
+	listeners, err := a.listen(c)
+	if err != nil {
+		return err
+	}
+	if err := a.startMembership(c); err != nil {
+		return err
+	}
+	a.serve(c, listeners)
+	return nil
+}
+
+func (a *Agent) registerMetrics(c *cleanups) error {
+	a.metrics = newMetrics(a.opts.Version)
+	for _, collector := range append(a.metrics.collectors(),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
+		if err := a.opts.Metrics.Register(collector); err != nil {
+			return fmt.Errorf("agent: register metrics: %w", err)
+		}
+		c.add(func(context.Context) { a.opts.Metrics.Unregister(collector) })
+	}
+	return nil
+}
+
+// bound are the listeners that nobody answers on yet. Nil ones are off.
+type bound struct {
+	socket, tcp, http net.Listener
+}
+
+// listen binds what clients use, before gossip tells others of this node.
+func (a *Agent) listen(c *cleanups) (bound, error) {
+	cfg := a.config()
+	var b bound
+	var err error
+	if cfg.API.Socket != "" && cfg.API.Socket != socketOff {
+		if b.socket, err = api.ListenUnix(cfg.API.Socket); err != nil {
+			return b, err
+		}
+		a.note(c, "api.socket", b.socket)
+	}
+	switch {
+	case cfg.API.Listen.Off():
+	case cfg.API.TLS != (config.APITLS{}):
+		// Without TLS it would be open to those whom TLS was to keep out.
+		a.log.Warn("api.listen stays closed because api.tls is not built yet: unset api.tls to serve without it")
+	default:
+		if b.tcp, err = api.ListenTCP("api.listen", cfg.API.Listen.String()); err != nil {
+			return b, err
+		}
+		a.note(c, "api.listen", b.tcp)
+	}
+	if !cfg.HTTP.Listen.Off() {
+		if b.http, err = api.ListenTCP("http.listen", cfg.HTTP.Listen.String()); err != nil {
+			return b, err
+		}
+		a.note(c, "http.listen", b.http)
+	}
+	return b, nil
+}
+
+// note remembers a listener for Status and closes it in the end, for the case
+// that no server took it over.
+func (a *Agent) note(c *cleanups, key string, l net.Listener) {
+	a.listeners = append(a.listeners, api.Listener{Name: key, Address: l.Addr().String()})
+	c.add(func(context.Context) { _ = l.Close() })
+}
+
+func (a *Agent) startMembership(c *cleanups) error {
+	cfg := a.config()
+	dataDir := cfg.Node.DataDir
+	if cfg.Node.InMemory {
+		dataDir = ""
+	}
+	knobs, err := swimConfig(cfg)
+	if err != nil {
+		return err
+	}
+	a.members, err = membership.Start(membership.Config{
+		Name:      cfg.Node.Name,
+		Bind:      cfg.Gossip.Bind,
+		Advertise: cfg.AdvertiseAddr(),
+		DataDir:   dataDir,
+		Cluster:   cfg.Cluster.Name,
+		Join:      cfg.JoinAddresses(),
+		Swim:      knobs,
+		Log:       a.log.With("part", "membership"),
+		Metrics:   a.opts.Metrics,
+		Now:       a.opts.Now,
+	})
+	if err != nil {
+		return err
+	}
+	a.listeners = append([]api.Listener{{Name: "gossip.bind", Address: a.members.LocalAddr().String()}}, a.listeners...)
+	a.leaver = newLeaver(a.members.Leave, cfg.ShutdownTimeout)
+	c.add(func(context.Context) {
+		if err := a.members.Close(); err != nil {
+			a.log.Warn("membership did not close cleanly", "error", err)
+		}
+	})
+	return nil
+}
+
+// swimConfig returns the protocol's knobs for gossip.profile.
+func swimConfig(cfg *config.Config) (swim.Config, error) {
+	var knobs swim.Config
+	switch cfg.Gossip.Profile {
+	case "lan":
+		knobs = swim.DefaultLAN()
+	case "wan":
+		knobs = swim.DefaultWAN()
+	case "local":
+		knobs = swim.DefaultLocal()
+	default:
+		return knobs, fmt.Errorf("agent: gossip.profile is %q: want lan, wan or local", cfg.Gossip.Profile)
+	}
+	knobs.Cluster = cfg.Cluster.Name
+	return knobs, nil
+}
+
+// serve starts to answer on what was bound.
+func (a *Agent) serve(c *cleanups, b bound) {
+	server := api.NewServer(api.Backend{
+		Identity: identity{a},
+		Members:  table{a.members},
+		Events:   table{a.members},
+		Leaver:   a.leaver,
+		Settings: settings{a},
+	}, a.log.With("part", "api"))
+	if b.socket != nil {
+		server.Serve(b.socket, api.AccessAll)
+	}
+	if b.tcp != nil {
+		server.Serve(b.tcp, api.AccessRead)
+	}
+	c.add(server.Stop)
+	if b.http != nil {
+		http := api.ServeHTTP(b.http, a.opts.Metrics, a.health(), a.log.With("part", "http"))
+		c.add(http.Stop)
+	}
+}

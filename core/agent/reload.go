@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"maps"
+	"strings"
+
+	"github.com/fairlead/fairlead/core/config"
+)
+
+// Results of a reload, the label values of its metric.
+const (
+	reloadApplied       = "applied"
+	reloadRestartNeeded = "restart_needed"
+	reloadFailed        = "failed"
+)
+
+// reload reads the configuration again and applies what may change while the
+// agent runs. Each other key that differs is named: silence would let an
+// operator believe that it holds.
+func (a *Agent) reload() {
+	if a.opts.Reload == nil {
+		a.log.Warn("SIGHUP ignored: this agent has no configuration to read again")
+		return
+	}
+	next, err := a.opts.Reload()
+	if err != nil {
+		a.metrics.reloads.WithLabelValues(reloadFailed).Inc()
+		a.log.Error("reload failed, the configuration in force stays", "error", err)
+		return
+	}
+	now := a.settings.Load()
+	merged := *now.Config
+	result := reloadApplied
+	var applied, waiting []string
+	for _, key := range config.Changed(now.Config, next.Config) {
+		if apply, ok := a.appliers()[key.Path]; ok {
+			if err := apply(&merged, next.Config); err != nil {
+				result = reloadFailed
+				waiting = append(waiting, key.Path)
+				a.log.Error("reload: a key was not applied", "key", key.Path, "error", err)
+				continue
+			}
+			applied = append(applied, key.Path)
+			continue
+		}
+		if result == reloadApplied {
+			result = reloadRestartNeeded
+		}
+		waiting = append(waiting, key.Path)
+		a.log.Warn("reload: this key changes at the next restart only", "key", key.Path)
+	}
+	for _, w := range next.Warnings {
+		a.log.Warn("configuration: " + w)
+	}
+	a.metrics.reloads.WithLabelValues(result).Inc()
+	a.settings.Store(&Loaded{Config: &merged, Origins: mergeOrigins(now.Origins, next.Origins, waiting), Warnings: next.Warnings})
+	a.log.Info("reloaded", "result", result, "applied", strings.Join(applied, ","))
+}
+
+// appliers holds, by key, how a change takes effect: it also copies the value
+// from next into the configuration in force.
+func (a *Agent) appliers() map[string]func(inForce, next *config.Config) error {
+	return map[string]func(inForce, next *config.Config) error{
+		"log.level": func(inForce, next *config.Config) error {
+			if a.opts.Level != nil {
+				if err := setLevel(a.opts.Level, next.Log.Level); err != nil {
+					return err
+				}
+			}
+			inForce.Log.Level = next.Log.Level
+			return nil
+		},
+	}
+}
+
+// mergeOrigins takes the origins of next, but for keys that wait for a restart:
+// there the old ones still tell where the value in force came from.
+func mergeOrigins(now, next config.Origins, waiting []string) config.Origins {
+	out := maps.Clone(next)
+	if out == nil {
+		out = config.Origins{}
+	}
+	for _, key := range waiting {
+		maps.DeleteFunc(out, func(path string, _ config.Origin) bool { return within(path, key) })
+		for path, origin := range now {
+			if within(path, key) {
+				out[path] = origin
+			}
+		}
+	}
+	return out
+}
+
+// within reports whether path is key or an entry of it.
+func within(path, key string) bool {
+	return path == key || strings.HasPrefix(path, key+".") || strings.HasPrefix(path, key+"[")
+}

@@ -234,14 +234,14 @@ func TestUnreadableFile(t *testing.T) {
 func TestWarningsForWrittenKeysOnly(t *testing.T) {
 	_, _, warnings := mustLoad(t, sources{
 		file: "plugins: {l7: {listen: x}}\nservices: [{name: a, port: 1}]\nvip_pools: []\nnode: {name: a}\ncluster: {secret_file: ''}\n",
-		env:  []string{"FAIRLEAD_RAFT_VOTERS=5"}, args: []string{"--api.listen=off"},
+		env:  []string{"FAIRLEAD_RAFT_VOTERS=5"}, args: []string{"--dns.listen=off"},
 	})
 	want := []string{
 		testFile + ":5: cluster.secret_file is accepted but this version does not use it yet",
 		"env FAIRLEAD_RAFT_VOTERS: raft.voters is accepted but this version does not use it yet",
-		"flag --api.listen: api.listen is accepted but this version does not use it yet",
 		testFile + ":1: plugins is accepted but this version does not use it yet",
 		testFile + ":3: vip_pools is accepted but this version does not use it yet",
+		"flag --dns.listen: dns.listen is accepted but this version does not use it yet",
 		testFile + ":2: services is accepted but this version does not use it yet",
 	}
 	if !reflect.DeepEqual(warnings, want) {

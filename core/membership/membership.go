@@ -1,0 +1,230 @@
+package membership
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead/fairlead/core/swim"
+	"github.com/fairlead/fairlead/core/swim/wire"
+)
+
+// ErrClosed reports a call on a Membership that was closed.
+var ErrClosed = errors.New("membership: closed")
+
+// leaveTimeout bounds Leave whatever its context says.
+const leaveTimeout = 15 * time.Second
+
+// Membership is this node's part in the cluster. All methods may be called
+// from several goroutines.
+type Membership struct {
+	cfg       Config
+	transport Transport
+	dir       *dataDir
+	codec     wire.Codec
+	metrics   *metrics
+	log       *slog.Logger
+
+	packets  *packetQueue
+	calls    chan call
+	latest   atomic.Pointer[Snapshot]
+	events   *eventLog
+	contacts *contacts
+	keeper   *peersKeeper // nil without a data directory
+	inbound  *inboundStreams
+	outbound chan struct{} // one token per stream open
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wait   sync.WaitGroup // all goroutines but the peers keeper
+	close  func() error   // once
+}
+
+// call asks the owner to run fn; done is closed after everything that fn
+// caused was persisted, sent and published.
+type call struct {
+	fn   func(o *owner, now time.Time)
+	done chan struct{}
+}
+
+// Start opens the data directory, binds the gossip address and joins. It
+// returns before anybody answered: a node without a cluster keeps trying.
+func Start(cfg Config) (*Membership, error) {
+	m, err := start(cfg)
+	if err != nil && cfg.Transport != nil {
+		err = errors.Join(err, cfg.Transport.Close())
+	}
+	return m, err
+}
+
+func start(cfg Config) (_ *Membership, err error) {
+	if cfg, err = cfg.withDefaults(); err != nil {
+		return nil, err
+	}
+	var undo []func() error // newest last
+	defer func() {
+		for i := len(undo) - 1; err != nil && i >= 0; i-- {
+			err = errors.Join(err, undo[i]())
+		}
+	}()
+
+	m := &Membership{
+		cfg: cfg, log: cfg.Log, codec: wire.NewCodec(cfg.Swim.Cluster), metrics: newMetrics(),
+		packets: newPacketQueue(), calls: make(chan call),
+		inbound: newInboundStreams(maxInbound), outbound: make(chan struct{}, maxOutbound),
+	}
+	m.events = newEventLog(eventLogSize, m.latest.Load)
+
+	if m.dir, err = openDataDir(cfg.DataDir, crand.Reader); err != nil {
+		return nil, err
+	}
+	undo = append(undo, m.dir.close)
+	if m.transport = cfg.Transport; m.transport == nil {
+		if m.transport, err = ListenNet(cfg.Bind); err != nil {
+			return nil, err
+		}
+		undo = append(undo, m.transport.Close)
+	}
+	local := m.transport.LocalAddr()
+	advertise, err := advertised(cfg.Advertise, local, interfaceAddrs)
+	if err != nil {
+		return nil, err
+	}
+	var earlier []peer
+	if cfg.DataDir != "" {
+		m.keeper = newPeersKeeper(cfg.DataDir, m.latest.Load, cfg.Swim.TombstoneTTL, cfg.Now, cfg.Log)
+		earlier = m.keeper.earlier
+	}
+	if m.contacts, err = newContacts(cfg, earlier, ownAddress(advertise, local, interfaceAddrs)); err != nil {
+		return nil, err
+	}
+	epoch, err := m.dir.boot()
+	if err != nil {
+		return nil, err
+	}
+	now := cfg.Now()
+	node, err := swim.New(cfg.Swim, swim.Self{ID: m.dir.id, Name: cfg.Name, Addr: advertise}, epoch, cfg.Rand, now)
+	if err != nil {
+		return nil, fmt.Errorf("membership: %w", err)
+	}
+	if err = m.metrics.register(cfg.Metrics); err != nil {
+		return nil, err
+	}
+	m.log.Info("membership started", "node", cfg.Name, "id", m.dir.id, "epoch", epoch, "bind", local, "advertise", advertise)
+	m.run(newOwner(m, node, now))
+	return m, nil
+}
+
+// run starts every goroutine and defines how they end.
+func (m *Membership) run(o *owner) {
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	keep, stopKeeper := context.WithCancel(context.Background())
+	var keeping sync.WaitGroup
+	if m.keeper != nil {
+		keeping.Go(func() { m.keeper.run(keep) })
+	}
+	m.wait.Go(func() { o.run(m.ctx) })
+	m.wait.Go(m.readPackets)
+	m.wait.Go(m.acceptStreams)
+	m.wait.Go(func() {
+		alone := func() bool { return m.Snapshot().Live() <= 1 }
+		join := func(to []netip.AddrPort) {
+			_ = m.call(func(o *owner, now time.Time) { o.node.Join(to, now) }) // ErrClosed ends run too
+		}
+		m.contacts.run(m.ctx, alone, join, m.cfg.Swim.TombstoneTTL)
+	})
+	m.close = sync.OnceValue(func() error {
+		m.cancel()
+		err := m.transport.Close()
+		if errors.Is(err, net.ErrClosed) {
+			err = nil
+		}
+		m.wait.Wait()
+		m.events.end()
+		stopKeeper() // writes the last table
+		keeping.Wait()
+		m.metrics.unregister(m.cfg.Metrics)
+		return errors.Join(err, m.dir.close())
+	})
+}
+
+// call runs fn on the owner and returns once all that it caused is done.
+func (m *Membership) call(fn func(o *owner, now time.Time)) error {
+	c := call{fn, make(chan struct{})}
+	select {
+	case m.calls <- c:
+		<-c.done
+		return nil
+	case <-m.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// Snapshot returns the current member table. It never waits.
+func (m *Membership) Snapshot() *Snapshot { return m.latest.Load() }
+
+// Events yields what changed after event seq (0, or the Seq of a Snapshot or
+// of an Update). A reader that lags behind what is held gets a reset. Without
+// follow it ends at the newest event; with it, when ctx ends or Close is
+// called, with that as the last error. An unfollowed read has no errors.
+func (m *Membership) Events(ctx context.Context, seq uint64, follow bool) iter.Seq2[Update, error] {
+	return m.events.read(ctx, seq, follow)
+}
+
+// LocalAddr is the bound gossip address.
+func (m *Membership) LocalAddr() netip.AddrPort { return m.transport.LocalAddr() }
+
+// SetRecord replaces this node's record: a definition that others pull and a
+// vector that is told to all, of at most MaxDefinitionBytes and MaxVectorBytes.
+// An empty definition means none. Both slices are copied.
+func (m *Membership) SetRecord(definition, vector []byte) error {
+	hash, payload, err := joinRecord(definition, vector)
+	if err != nil {
+		return err
+	}
+	definition = append([]byte(nil), definition...)
+	var refused error
+	if err := m.call(func(o *owner, now time.Time) { refused = o.setRecord(hash, definition, payload, now) }); err != nil {
+		return err
+	}
+	return refused
+}
+
+// Leave says good-bye and returns once that has spread, or with an error when
+// ctx ends or 15 s pass first; some have then heard of it, and the others hear
+// from those or see this node as failed. The node stays open: Rejoin or Close
+// it.
+func (m *Membership) Leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	var left <-chan struct{}
+	if err := m.call(func(o *owner, now time.Time) { left = o.leave(now) }); err != nil {
+		return err
+	}
+	select {
+	case <-left:
+		return nil
+	case <-m.ctx.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return fmt.Errorf("membership: the good-bye was sent, but no end of its spread was seen: %w", context.Cause(ctx))
+	}
+}
+
+// Rejoin ends a Leave: this node is alive again, under a new epoch.
+func (m *Membership) Rejoin() error {
+	return m.call(func(o *owner, now time.Time) { o.rejoin(now) })
+}
+
+// Close stops at once, without a good-bye. On return no goroutine of this
+// Membership runs and its address and data directory are free. Further calls
+// return the first result.
+func (m *Membership) Close() error { return m.close() }

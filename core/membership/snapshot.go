@@ -1,0 +1,99 @@
+package membership
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/core/swim"
+	"github.com/fairlead/fairlead/core/swim/wire"
+)
+
+// Snapshot is the member table at one moment. It is immutable: share it, do
+// not write to it.
+type Snapshot struct {
+	// Version rises with each published snapshot of this process.
+	Version uint64
+
+	// Seq is the sequence number of the last event that is included; 0 before
+	// the first. Events after it lead from this snapshot to the next.
+	Seq uint64
+
+	// Members holds every known member, this node and tombstones included,
+	// sorted by name, then id.
+	Members []Member
+
+	// Self is this node's own entry.
+	Self Member
+
+	// Silent says why this node does not speak; empty while it does.
+	Silent string
+}
+
+// Member is what this node knows of one member.
+type Member struct {
+	ID    model.NodeID
+	Name  string
+	Addr  netip.AddrPort
+	Value model.Value
+	Since time.Time // when the state last changed, on this node's clock
+	Self  bool
+
+	// The newest node record; RecordEpoch is 0 before the first. Vector and
+	// Definition are shared: do not write to them.
+	RecordEpoch uint64
+	RecordSeq   uint64
+	Vector      []byte
+	Hash        wire.Hash // of the definition; zero if the node has none
+	Definition  []byte    // nil until pulled
+}
+
+// Live counts the members that are alive or suspect, this node included.
+func (s *Snapshot) Live() int {
+	n := 0
+	for i := range s.Members {
+		if s.Members[i].Value.State.Live() {
+			n++
+		}
+	}
+	return n
+}
+
+// Find returns the member with this id.
+func (s *Snapshot) Find(id model.NodeID) (Member, bool) {
+	for i := range s.Members {
+		if s.Members[i].ID == id {
+			return s.Members[i], true
+		}
+	}
+	return Member{}, false
+}
+
+// memberOf joins a member with its definition, if that is here.
+func memberOf(m swim.Member, definition func(wire.Hash) []byte) Member {
+	out := Member{ID: m.ID, Name: m.Name, Addr: m.Addr, Value: m.Value, Since: m.Since, Self: m.Self}
+	if hash, vector, ok := splitRecord(m.Record); ok {
+		out.RecordEpoch, out.RecordSeq = m.Record.Epoch, m.Record.Seq
+		out.Hash, out.Vector = hash, vector
+		out.Definition = definition(hash)
+	}
+	return out
+}
+
+// newSnapshot builds the sorted table.
+func newSnapshot(members []swim.Member, definition func(wire.Hash) []byte) *Snapshot {
+	s := &Snapshot{Members: make([]Member, 0, len(members))}
+	for _, m := range members {
+		s.Members = append(s.Members, memberOf(m, definition))
+		if m.Self {
+			s.Self = s.Members[len(s.Members)-1]
+		}
+	}
+	slices.SortFunc(s.Members, func(a, b Member) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	return s
+}

@@ -41,12 +41,16 @@ func (c Codec) Seal(packet []byte) []byte {
 
 // Open checks a packet: version, checksum, and every field of every message
 // against its cap, so that a Reader over the result cannot fail and nobody
-// acts on half a packet. It does not allocate. Errors are ErrVersion,
-// ErrChecksum, ErrMalformed and ErrTooLarge.
+// acts on half a packet. It does not allocate, but for the text of an error.
+// Errors are, in the order of the checks, ErrMalformed (shorter than any
+// packet), ErrTooLarge (above MaxFrameBytes), ErrVersion, ErrChecksum, and
+// ErrMalformed again for what the body holds.
 func (c Codec) Open(packet []byte) (Packet, error) {
 	switch {
 	case len(packet) < minPacket:
 		return Packet{}, ErrMalformed
+	case len(packet) > MaxFrameBytes:
+		return Packet{}, ErrTooLarge
 	case packet[0] != version:
 		return Packet{}, ErrVersion
 	}

@@ -70,12 +70,10 @@ func (d *decoder) claim(m *Message) {
 	}
 	if flags&claimMeta != 0 {
 		m.HasMeta = true
-		n := int(d.byte())
-		if n > MaxNameBytes {
+		m.Name = d.take(int(d.byte()))
+		if !ValidName(m.Name) {
 			d.bad = true
-			return
 		}
-		m.Name = d.take(n)
 		m.Addr = d.addr()
 	}
 }

@@ -56,7 +56,7 @@ type Claimed struct {
 	Subject  model.NodeID
 	Value    model.Value
 	Accusers Accusers
-	Name     string // at most MaxNameBytes
+	Name     string // as ValidName wants it; cut at MaxNameBytes
 	Addr     netip.AddrPort
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Caps on what a packet may hold.
 const (
-	MaxFrameBytes  = 32 << 10  // one frame of a stream
+	MaxFrameBytes  = 32 << 10  // one packet: a frame of a stream, and so any datagram
 	MaxNameBytes   = 63        // a node name
 	MaxAccusers    = 4         // distinct accusers that a claim carries
 	MaxRecordBytes = 512       // payload of a state record
@@ -59,8 +59,8 @@ const (
 // Hash names a definition: the first 16 bytes of its SHA-256.
 type Hash [16]byte
 
-// Message is one message, decoded. Which fields count depends on Type. Name,
-// Payload and Bytes point into the packet.
+// Message is one message, decoded. Which fields count depends on Type. Name
+// and Payload point into the packet.
 type Message struct {
 	Type Type
 
@@ -82,6 +82,22 @@ type Message struct {
 
 	Hash          Hash // Pull, Part
 	Total, Offset uint32
+}
+
+// ValidName reports whether a node name may travel: printable ASCII without
+// spaces, at most MaxNameBytes. Names end up in logs, terminals and protobuf
+// strings, none of which should meet control characters or broken UTF-8 that
+// some peer made up. The empty name passes; it is the readers' to refuse.
+func ValidName[T string | []byte](name T) bool {
+	if len(name) > MaxNameBytes {
+		return false
+	}
+	for i := range len(name) {
+		if name[i] <= ' ' || name[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // Accusers is a small set of distinct node ids, in order of arrival.

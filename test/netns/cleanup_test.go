@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,8 +15,6 @@ import (
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
-
-func exitGoroutine() { runtime.Goexit() }
 
 // remains lists what is left of a topology: names, mounts, processes.
 func remains(t *testing.T, namespaces map[string]uint64) []string {
@@ -161,9 +158,6 @@ func TestSweepAfterDeathOfTheTestBinary(t *testing.T) {
 	cmd.Process.Kill()
 	cmd.Wait()
 	Eventually(t, patient, func() bool { return ended(pid) && ended(parent) }, "death of the processes %d and %d of the killed test binary", pid, parent)
-	if left := remains(t, namespaces); len(left) != 5 { // two files, two mounts, one orphan
-		t.Errorf("remains before the sweep: %v", left)
-	}
 	// Another test binary may sweep at the same time, so it is the outcome that counts.
 	if _, err := Sweep(); err != nil {
 		t.Error(err)

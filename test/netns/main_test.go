@@ -14,10 +14,16 @@ const helperVariable = "NETNS_HELPER"
 
 func TestMain(m *testing.M) {
 	mode := os.Getenv(helperVariable)
-	if mode == "" {
-		os.Exit(m.Run())
+	if mode != "" {
+		os.Exit(helper(mode))
 	}
-	os.Exit(helper(mode))
+	before, _ := os.Readlink("/proc/self/ns/net")
+	code := m.Run()
+	if after, _ := os.Readlink("/proc/self/ns/net"); after != before {
+		fmt.Printf("FAIL: the tests moved the first thread of the process from namespace %s to %s\n", before, after)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // helper plays a program and returns its exit code.

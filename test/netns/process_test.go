@@ -109,41 +109,18 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestDoSurvivesWhatItRuns(t *testing.T) {
-	topo := New(t, Options{Nodes: 1})
-	n := topo.Node(0)
-	func() {
-		defer func() {
-			if r, _ := recover().(string); !strings.Contains(r, "as it happens") || !strings.Contains(r, "process_test.go") {
-				t.Errorf("Do panicked with %q, want the panic of its function and where", r)
-			}
-		}()
-		n.Do(func() error { panic("as it happens") })
-	}()
-	skipped := make(chan struct{})
-	if err := n.Do(func() error { defer close(skipped); exitGoroutine(); return nil }); !errors.Is(err, errNoReturn) {
-		t.Errorf("a function that ends its goroutine is reported as %v", err)
-	}
-	<-skipped
-	// Also when the first thread of the process is the one that is free: many at once visit them all.
-	done := make(chan error, 64)
-	for range cap(done) {
-		go func() {
-			done <- n.Do(func() error {
-				inode, err := inodeOf("/proc/thread-self/ns/net")
-				if err == nil && inode != n.space.inode {
-					err = errors.New("not in the namespace")
-				}
-				return err
-			})
-		}()
-	}
-	for range cap(done) {
-		if err := <-done; err != nil {
-			t.Error(err)
+func TestDoIsInTheNamespace(t *testing.T) {
+	n := New(t, Options{Nodes: 1}).Node(0)
+	if err := n.Do(func() error {
+		inode, err := inodeOf("/proc/thread-self/ns/net")
+		if err == nil && inode != n.space.inode {
+			t.Errorf("Do runs in namespace %d, want %d", inode, n.space.inode)
 		}
+		return err
+	}); err != nil {
+		t.Error(err)
 	}
-	if inode, err := inodeOf("/proc/self/ns/net"); err != nil || inode == n.space.inode {
-		t.Errorf("the first thread of the process stayed in the namespace: %v", err)
+	if err := n.Do(func() error { return errNotYet }); !errors.Is(err, errNotYet) {
+		t.Errorf("the error of a function comes out as %v", err)
 	}
 }

@@ -22,6 +22,14 @@ type outcome struct {
 // onOwnThread runs f on an operating system thread that nothing else uses and that dies afterwards, so that whatever f changed
 // about its thread (its network namespace) cannot leak into other goroutines. A panic of f comes out in the caller.
 func onOwnThread(f func() error) error {
+	out := <-launch(f)
+	if out.panicked != nil {
+		panic(fmt.Sprintf("%v\n\non its own thread:\n%s", out.panicked, out.stack))
+	}
+	return out.err
+}
+
+func launch(f func() error) <-chan outcome {
 	ended := make(chan outcome, 1)
 	go func() {
 		// Never unlocked: a goroutine that ends locked takes its thread with it.
@@ -30,7 +38,7 @@ func onOwnThread(f func() error) error {
 			// The first thread cannot die and stands for the whole process in /proc. While this goroutine
 			// occupies it, the next one gets another.
 			defer runtime.UnlockOSThread()
-			ended <- outcome{err: onOwnThread(f)}
+			ended <- <-launch(f)
 			return
 		}
 		out := outcome{err: errNoReturn}
@@ -42,9 +50,5 @@ func onOwnThread(f func() error) error {
 		}()
 		out.err = f()
 	}()
-	out := <-ended
-	if out.panicked != nil {
-		panic(fmt.Sprintf("%v\n\non its own thread:\n%s", out.panicked, out.stack))
-	}
-	return out.err
+	return ended
 }

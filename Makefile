@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION  := $(shell scripts/version.sh)
-LDFLAGS  := -X main.version=$(VERSION)
+LDFLAGS  := -X github.com/fairlead/fairlead/cmd/fairlead/internal/cli.linkedVersion=$(VERSION)
 COMMANDS := $(notdir $(wildcard cmd/*))
 TOOL     := go tool -modfile=tools/go.mod
 

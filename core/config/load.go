@@ -25,7 +25,7 @@ type Options struct {
 
 // Load merges defaults, file, environment and flags, and validates the result.
 // The warnings name keys that were written for parts of Fairlead that this
-// version does not have yet. The error joins one [Error] per finding; the
+// version does not have yet, and values that work but are hardly meant. The error joins one [Error] per finding; the
 // configuration is nil then.
 func Load(o Options) (*Config, Origins, []string, error) {
 	l := newLoader()
@@ -41,7 +41,7 @@ func Load(o Options) (*Config, Origins, []string, error) {
 	if errs := append(l.errs, v.errs...); len(errs) != 0 {
 		return nil, nil, nil, errors.Join(errs...)
 	}
-	return l.cfg, l.origins, unbuiltWarnings(l.origins), nil
+	return l.cfg, l.origins, append(v.warnings, unbuiltWarnings(l.origins)...), nil
 }
 
 // loader collects what the layers say, each over the one before.

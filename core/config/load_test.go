@@ -182,7 +182,7 @@ func TestListsInVariablesAndFlags(t *testing.T) {
 		}
 	}
 	cfg, origins, _ := mustLoad(t, sources{
-		file: "services: [{name: a, port: 1}]\nraft: {peers: [{name: a, addr: '10.0.0.1:7401'}]}",
+		file: "services: [{name: a, namespace: x, port: 1}]\nraft: {peers: [{name: a, addr: '10.0.0.1:7401'}]}",
 		env:  []string{`FAIRLEAD_SERVICES=[{"name":"b","port":2}]`}, args: []string{"--raft.peers=- {name: n2, addr: '10.0.0.2:7401'}"},
 	})
 	if len(cfg.Services) != 1 || cfg.Services[0].Name != "b" || cfg.Services[0].Namespace != "default" {
@@ -191,9 +191,11 @@ func TestListsInVariablesAndFlags(t *testing.T) {
 	if len(cfg.Raft.Peers) != 1 || cfg.Raft.Peers[0].Name != "n2" {
 		t.Errorf("peers %+v", cfg.Raft.Peers)
 	}
-	if got := origins.Of("services[0].port").String(); got != "env FAIRLEAD_SERVICES" {
+	if got := origins.Of("services[0].namespace").String(); got != "env FAIRLEAD_SERVICES" {
 		t.Errorf("origin of a list entry is %s; the file's must be forgotten", got)
 	}
+	wantErrors(t, sources{file: "cluster: {join: [a, b]}", env: []string{"FAIRLEAD_CLUSTER_JOIN=a,b:x"}},
+		`env FAIRLEAD_CLUSTER_JOIN: cluster.join[1]: is "b:x"`)
 }
 
 func TestAliasFlag(t *testing.T) {
@@ -203,6 +205,26 @@ func TestAliasFlag(t *testing.T) {
 	}
 	wantErrors(t, sources{file: "-", args: []string{"--advertise-address=127.0.0.9", "--node.advertise=127.0.0.8"}},
 		"flag --advertise-address: node.advertise: is the same key as --node.advertise, which is also set; keep one")
+}
+
+func TestAdvertiseIsOneFormOfAnAddress(t *testing.T) {
+	for written, want := range map[string]string{
+		"::ffff:127.0.0.9": "127.0.0.9:7400", "[::ffff:127.0.0.9]:1": "127.0.0.9:1", "[::1]": "[::1]:7400", "::1": "[::1]:7400",
+	} {
+		cfg, _, _ := mustLoad(t, sources{file: "-", env: []string{"FAIRLEAD_NODE_ADVERTISE=" + written}})
+		if got := cfg.AdvertiseAddr().String(); got != want {
+			t.Errorf("%s: %s, want %s", written, got, want)
+		}
+	}
+}
+
+// It may be right behind a redirect, so it is no error.
+func TestAdvertiseBeyondALoopbackBindWarns(t *testing.T) {
+	_, _, warnings := mustLoad(t, sources{file: "node: {advertise: 10.9.0.1}"})
+	want := testFile + ":1: node.advertise is 10.9.0.1, but gossip.bind 127.0.0.1:7400 listens on loopback only, so other hosts reach it only through a redirect; set gossip.bind"
+	if len(warnings) != 1 || warnings[0] != want {
+		t.Errorf("got %q, want %q", warnings, want)
+	}
 }
 
 func TestDerivedRPCListen(t *testing.T) {

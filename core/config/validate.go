@@ -24,6 +24,8 @@ type validator struct {
 	origins Origins
 	broken  map[string]bool
 	errs    []error
+	// warnings name what works but is hardly meant.
+	warnings []string
 }
 
 func (v *validator) run() {
@@ -90,6 +92,9 @@ func (v *validator) node() {
 		v.failf("node.advertise", "is %s, which is not the address of one host; set one IP address of this host", n.Advertise)
 	case addr.Zone() != "":
 		v.failf("node.advertise", "is %s, but the zone %q means nothing on other hosts; set an address without a zone", n.Advertise, addr.Zone())
+	case !addr.IsLoopback() && v.cfg.Gossip.Bind.Addr().IsLoopback():
+		v.warnings = append(v.warnings, fmt.Sprintf("%s: node.advertise is %s, but gossip.bind %s listens on loopback only, so other hosts reach it only through a redirect; set gossip.bind",
+			v.origins.Of("node.advertise"), n.Advertise, v.cfg.Gossip.Bind))
 	case addr.IsLoopback() && v.cfg.Gossip.Bind.IsValid() && !v.cfg.Gossip.Bind.Addr().IsLoopback() && !v.cfg.Gossip.Bind.Addr().IsUnspecified():
 		v.failf("node.advertise", "is the loopback address %s, but gossip.bind %s does not listen there; set an address that reaches the bind address", n.Advertise, v.cfg.Gossip.Bind)
 	}

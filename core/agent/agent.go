@@ -159,15 +159,20 @@ func (a *Agent) stop(opened *cleanups, signals <-chan os.Signal) error {
 	}
 }
 
+// warn tells what the configuration says in vain.
+func (a *Agent) warn(warnings []string) {
+	for _, w := range warnings {
+		a.log.Warn("configuration", "warning", w)
+	}
+}
+
 func (a *Agent) config() *config.Config { return a.settings.Load().Config }
 
 func (a *Agent) shutdownTimeout() time.Duration { return a.config().ShutdownTimeout }
 
 // announce says who this node is and where it listens.
 func (a *Agent) announce() {
-	for _, w := range a.opts.Loaded.Warnings {
-		a.log.Warn("configuration: " + w)
-	}
+	a.warn(a.opts.Loaded.Warnings)
 	self := a.members.Snapshot().Self
 	attrs := []any{
 		"name", self.Name, "id", self.ID.String(), "epoch", self.Value.Epoch,

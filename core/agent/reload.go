@@ -49,9 +49,7 @@ func (a *Agent) reload() {
 		waiting = append(waiting, key.Path)
 		a.log.Warn("reload: this key changes at the next restart only", "key", key.Path)
 	}
-	for _, w := range next.Warnings {
-		a.log.Warn("configuration: " + w)
-	}
+	a.warn(next.Warnings)
 	a.metrics.reloads.WithLabelValues(result).Inc()
 	a.settings.Store(&Loaded{Config: &merged, Origins: mergeOrigins(now.Origins, next.Origins, waiting), Warnings: next.Warnings})
 	a.log.Info("reloaded", "result", result, "applied", strings.Join(applied, ","))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"os/signal"
@@ -35,8 +36,9 @@ type Env struct {
 	Version string
 }
 
-// SystemEnv returns the Env of this process.
-func SystemEnv() Env {
+// SystemEnv returns the Env of this process, a program of this version; empty
+// means what the Go tool stamped into it.
+func SystemEnv(version string) Env {
 	info, err := os.Stdout.Stat()
 	return Env{
 		Stdin:      os.Stdin,
@@ -47,7 +49,7 @@ func SystemEnv() Env {
 		Executable: os.Executable,
 		Now:        time.Now,
 		Terminal:   err == nil && info.Mode()&os.ModeCharDevice != 0,
-		Version:    buildVersion(),
+		Version:    cmp.Or(version, buildVersion()),
 	}
 }
 

@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -56,20 +56,20 @@ line with one object.`,
 			if err != nil {
 				return usagef(cmd, "%w", err)
 			}
-			ctx, cancel := cmd.Context(), context.CancelFunc(func() {})
-			if follow {
-				ctx, cancel = a.signalled(ctx)
-			} else {
-				ctx, cancel = context.WithTimeout(ctx, callTimeout)
-			}
+			ctx, cancel := a.signalled(cmd.Context())
 			defer cancel()
+			if !follow {
+				var stop context.CancelFunc
+				ctx, stop = context.WithTimeout(ctx, callTimeout)
+				defer stop()
+			}
 			c, err := a.connect(ctx)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
 			err = a.printEvents(ctx, c, 0, follow, from)
-			if follow && errors.Is(err, context.Canceled) {
+			if follow && ctx.Err() != nil {
 				return nil // Ctrl-C is how one ends a follower
 			}
 			return err
@@ -96,21 +96,31 @@ func (a *app) parseSince(text string) (time.Time, error) {
 
 // printEvents prints what follows event after, as it comes.
 func (a *app) printEvents(ctx context.Context, c *client.Client, after uint64, follow bool, since time.Time) error {
+	// Addresses that told of something are shown by name. Without the list
+	// they are shown as they are.
+	members, _ := c.Members(ctx)
+	names := make(map[string]string)
+	for _, m := range members {
+		names[m.Addr] = m.Name
+	}
 	for e, err := range c.Events(ctx, after, follow) {
 		if err != nil {
 			return err
 		}
+		if e.Member.Addr != "" {
+			names[e.Member.Addr] = e.Member.Name
+		}
 		if !e.Resync && e.At.Before(since) {
 			continue
 		}
-		if err := a.printEvent(e); err != nil {
+		if err := a.printEvent(e, names); err != nil {
 			return fmt.Errorf("write an event: %w", err)
 		}
 	}
 	return nil
 }
 
-func (a *app) printEvent(e client.Event) error {
+func (a *app) printEvent(e client.Event, names map[string]string) error {
 	if a.output == "json" {
 		return printJSON(a.env.Stdout, toEventJSON(e))
 	}
@@ -121,7 +131,7 @@ func (a *app) printEvent(e client.Event) error {
 	}
 	transition := paint(a.env.colour(), stateColour(e.Member.State), fmt.Sprintf("%-9s", e.Kind))
 	_, err := fmt.Fprintf(a.env.Stdout, "%s  %-12s  %s  %s\n",
-		clock(a.env, e.At, eventTime), printable(e.Member.Name), transition, eventDetail(e))
+		clock(a.env, e.At, eventTime), printable(e.Member.Name), transition, eventDetail(e, names))
 	return err
 }
 
@@ -130,7 +140,7 @@ func (a *app) printEvent(e client.Event) error {
 const eventTime = "2006-01-02 15:04:05.000"
 
 // eventDetail says in words what changed and who told.
-func eventDetail(e client.Event) string {
+func eventDetail(e client.Event, names map[string]string) string {
 	var parts []string
 	now := model.Value{Epoch: e.Member.Epoch, Incarnation: e.Member.Incarnation, State: e.Member.State}
 	switch {
@@ -141,7 +151,7 @@ func eventDetail(e client.Event) string {
 	}
 	parts = append(parts, "at "+e.Member.Addr)
 	if e.From != "" {
-		parts = append(parts, "told by "+e.From)
+		parts = append(parts, "told by "+printable(cmp.Or(names[e.From], e.From)))
 	}
 	if e.Detail != "" {
 		parts = append(parts, printable(e.Detail))

@@ -18,10 +18,9 @@ func manDate() *time.Time {
 
 func (a *app) manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man DIR",
-		Short:  "Write the man pages of all commands into DIR",
-		Long:   "Write the man pages of all commands into DIR, one file per command, for packages.",
-		Hidden: true,
+		Use:   "man DIR",
+		Short: "Write the man pages of all commands into a directory",
+		Long:  "Write the man pages of all commands into DIR, one file per command, for packages.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef(cmd, "man wants one directory")

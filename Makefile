@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VERSION  := $(shell scripts/version.sh)
-LDFLAGS  := -X github.com/fairlead/fairlead/cmd/fairlead/internal/cli.linkedVersion=$(VERSION)
+LDFLAGS  := -X main.version=$(VERSION)
 COMMANDS := $(notdir $(wildcard cmd/*))
 TOOL     := go tool -modfile=tools/go.mod
 
@@ -39,7 +39,7 @@ test-long: setup build ## Run all tests with the full counts, each fuzz target f
 	FAIRLEAD_TEST_SCALE=1 go run ./test/run -long
 
 .PHONY: generate
-generate: ## Regenerate code from .proto files and the README's configuration table
+generate: ## Regenerate what .proto files and the configuration's struct tags define
 	@scripts/setup.sh generate
 	scripts/generate.sh
 

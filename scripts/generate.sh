@@ -3,6 +3,7 @@
 # .proto files, what go:generate lines name, and the table of configuration keys
 # in the README. The plugins of protoc come from tools/go.mod.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 if ! command -v protoc >/dev/null; then
 	echo "generate: no protoc: install the Debian package protobuf-compiler" >&2
@@ -11,13 +12,9 @@ fi
 
 plugins=$(mktemp -d)
 trap 'rm -rf "$plugins"' EXIT
-for plugin in protoc-gen-go protoc-gen-go-grpc; do
-	cat >"$plugins/$plugin" <<-EOF
-		#!/bin/sh
-		exec go tool -modfile=tools/go.mod $plugin
-	EOF
-	chmod +x "$plugins/$plugin"
-done
+(cd tools && go build -o "$plugins/" \
+	google.golang.org/protobuf/cmd/protoc-gen-go \
+	google.golang.org/grpc/cmd/protoc-gen-go-grpc)
 
 mapfile -t protos < <(find core dataplane -name '*.proto' 2>/dev/null | sort)
 if ((${#protos[@]})); then

@@ -57,12 +57,13 @@ func (n *Node) tell(to netip.AddrPort, m *member) {
 // first, so that its messages find the newest value.
 func (n *Node) receive(from netip.AddrPort, p *wire.Packet) {
 	sender := n.hear(from, p)
+	unaware := sender != nil && (!isAlive(sender) || word(p).CompareWord(sender.value) < 0)
 	r := p.Reader()
 	var m wire.Message
 	for r.Next(&m) && !n.silent {
 		switch m.Type {
 		case wire.Ping:
-			n.answer(from, sender, m.Seq)
+			n.answer(from, sender, m.Seq, unaware)
 		case wire.Ack:
 			n.acked(from, p.Sender, m.Seq)
 		case wire.PingReq:
@@ -80,7 +81,7 @@ func (n *Node) receive(from netip.AddrPort, p *wire.Packet) {
 // hear takes the sender's own word from the header. It returns the sender's
 // row, nil for a stranger and for this node itself.
 func (n *Node) hear(from netip.AddrPort, p *wire.Packet) *member {
-	word := model.Value{Epoch: p.Epoch, Incarnation: p.Incarnation}
+	word := word(p)
 	if p.Sender == n.self.id {
 		n.heardOfSelf(&wire.Message{Value: word}, from)
 		return nil
@@ -99,14 +100,20 @@ func (n *Node) hear(from netip.AddrPort, p *wire.Packet) *member {
 	return m
 }
 
-// answer acks a ping. Members get news with it; a sender that we hold for
-// anything but alive gets told, so that it can refute; a stranger gets no more
-// bytes than it sent.
-func (n *Node) answer(from netip.AddrPort, sender *member, seq uint32) {
+// word is the sender's own, as its packet's header says.
+func word(p *wire.Packet) model.Value {
+	return model.Value{Epoch: p.Epoch, Incarnation: p.Incarnation}
+}
+
+// answer acks a ping. Members get news with it. A sender unaware of what is
+// held of it, an accusation or a newer word than its own, is told, so that it
+// can refute, or find that its data directory is a copy. A stranger gets no
+// more bytes than it sent.
+func (n *Node) answer(from netip.AddrPort, sender *member, seq uint32, unaware bool) {
 	buf := wire.AppendAck(n.begin(), seq)
 	if sender != nil {
-		if !isAlive(sender) {
-			buf = n.appendClaim(buf, sender, false)
+		if unaware {
+			buf = n.appendClaim(buf, sender, isAlive(sender))
 		}
 		if sender.addr == from {
 			buf = n.piggyback(buf, n.room())

@@ -39,7 +39,7 @@ func (n *Node) help(from netip.AddrPort, sender *member, m *wire.Message) {
 		return
 	}
 	if m.Subject == n.self.id {
-		n.answer(from, sender, m.Seq)
+		n.answer(from, sender, m.Seq, false)
 		return
 	}
 	target := n.byID[m.Subject]

@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/core/model"
+)
+
+// saw is nil when the agent's history has an event of kind whose detail has
+// every one of the words.
+func (a *agent) saw(kind string, words ...string) error {
+	for _, e := range a.events() {
+		ok := e.Kind == kind
+		for _, w := range words {
+			ok = ok && strings.Contains(e.Detail, w)
+		}
+		if ok {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s saw no %s with %q", a.name, kind, words)
+}
+
+// printed is nil when the agent's log has a line with every one of the words.
+func (a *agent) printed(words ...string) error {
+	for line := range strings.Lines(a.proc.Output()) {
+		ok := true
+		for _, w := range words {
+			ok = ok && strings.Contains(line, w)
+		}
+		if ok {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s printed no line with %q", a.name, words)
+}
+
+// TestIdentityNameConflict: two live agents with one name are both listed, and
+// both log the clash and the remedy; the others are unharmed.
+func TestIdentityNameConflict(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	twin := f.agents[3]
+	twin.name = "n2"
+	for _, a := range f.agents {
+		a.start()
+	}
+	for _, a := range []*agent{f.agents[1], twin} {
+		f.eventually(10*time.Second, "conflict reported", func() error {
+			return a.printed("level=ERROR", "n2", "node.name")
+		})
+	}
+	f.eventually(5*time.Second, "all four stay members", all(f.agents, func(a *agent) error {
+		table, err := a.members()
+		if err != nil {
+			return err
+		}
+		alive := 0
+		for _, m := range table {
+			if m.State == model.StateAlive {
+				alive++
+			}
+		}
+		if alive != 4 {
+			return fmt.Errorf("%s sees %d alive, want 4", a.name, alive)
+		}
+		return nil
+	}))
+	never(t, f.agents, "", "suspected", "died", "cloned")
+}
+
+// TestIdentityAddressConflict: an agent that advertises another's address says
+// so and falls silent, whoever of the two came first; the others are unharmed.
+func TestIdentityAddressConflict(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	bad := f.agents[3]
+	for _, a := range f.agents[:3] {
+		a.start()
+	}
+	good := f.agents[:3]
+	f.eventually(10*time.Second, "three joined", f.agreed(good...))
+	bad.args = []string{"--node.advertise", f.agents[1].node.Addr().String()}
+	bad.start()
+	f.eventually(10*time.Second, "conflict reported", func() error {
+		return bad.printed("level=ERROR", f.agents[1].node.Addr().String(), "node.advertise")
+	})
+	f.eventually(10*time.Second, "the three are unharmed", f.agreed(good...))
+	for _, a := range good {
+		never(t, good, a.name, "suspected", "died")
+	}
+}
+
+// TestIdentityClonedDataDir: of two agents on copies of one data directory one
+// goes on, the other says what is wrong and falls silent; the others are
+// unharmed.
+func TestIdentityClonedDataDir(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	clone := f.agents[3]
+	for _, a := range f.agents[:3] {
+		a.start()
+	}
+	f.eventually(10*time.Second, "three joined", f.agreed(f.agents[:3]...))
+	if err := os.CopyFS(clone.dir, os.DirFS(f.agents[2].dir)); err != nil {
+		t.Fatal(err)
+	}
+	clone.start()
+	f.eventually(20*time.Second, "one of the two fell silent", func() error {
+		a, b := clone.printed("level=ERROR", "copy", "node.json"), f.agents[2].printed("level=ERROR", "copy", "node.json")
+		if a != nil && b != nil {
+			return fmt.Errorf("%w; %w", a, b)
+		}
+		return nil
+	})
+	f.eventually(10*time.Second, "the id is alive once, at the other", all(f.agents[:2], func(a *agent) error {
+		table, err := a.members()
+		if err != nil {
+			return err
+		}
+		alive := 0
+		for _, m := range table {
+			if m.State == model.StateAlive {
+				alive++
+			}
+		}
+		if alive != 3 {
+			return fmt.Errorf("%s sees %d alive, want 3: %+v", a.name, alive, table)
+		}
+		return nil
+	}))
+	for _, name := range []string{"n1", "n2"} {
+		never(t, f.agents[:2], name, "suspected", "died")
+	}
+}

@@ -76,15 +76,9 @@ func systemSignals() (<-chan os.Signal, func()) {
 	return c, func() { signal.Stop(c) }
 }
 
-// linkedVersion is set by `make build` with -ldflags -X, from git describe.
-var linkedVersion string
-
-// buildVersion is what make build linked in, else what the Go tool stamped: a
-// release tag or a pseudo-version with commit and +dirty.
+// buildVersion is what the Go tool stamped: a release tag or a pseudo-version
+// with commit and +dirty.
 func buildVersion() string {
-	if linkedVersion != "" {
-		return linkedVersion
-	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "(devel)"

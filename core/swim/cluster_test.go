@@ -28,7 +28,7 @@ type mail struct {
 }
 
 func addr(i int) netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, byte(i)}), 7400)
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, byte(i >> 8), byte(i)}), 7400)
 }
 
 func newCluster() *cluster {

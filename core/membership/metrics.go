@@ -43,36 +43,36 @@ func (t traffic) add(bytes int) {
 func newMetrics() *metrics {
 	m := &metrics{}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "fairlead", Subsystem: "membership", Name: name, Help: help}, labels)
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		m.all = append(m.all, c)
 		return c
 	}
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "fairlead", Subsystem: "membership", Name: name, Help: help}, labels)
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 		m.all = append(m.all, g)
 		return g
 	}
 	gauge := func(name, help string) prometheus.Gauge { return gauges(name, help).WithLabelValues() }
 
-	m.packets = counter("packets_total", "Gossip packets: datagrams (udp) and frames of streams (tcp).", "direction", "socket")
-	m.bytes = counter("bytes_total", "Payload bytes of those packets.", "direction", "socket")
-	m.rejected = counter("rejected_total", "Packets and frames received and not used, by reason.", "reason")
-	m.dropped = counter("dropped_total", "Packets lost on this host, by reason.", "reason")
-	m.streams = counter("streams_total", "Streams that ended, by result.", "direction", "result")
-	m.streamsOpen = gauges("streams_open", "Streams open now.", "direction")
-	m.members = gauges("members", "Members known, by state, this node included.", "state")
-	m.events = counter("events_total", "Changes of the member table, by kind.", "kind")
-	m.pulls = counter("pulls_total", "Definitions pulled from other members, by result.", "result")
-	m.rumours = gauge("rumours", "Rumours that wait to be sent.")
-	m.protocol(func(c swim.Counters) uint64 { return c.Probes }, "probes_total", "Pings of this node's own, of whatever purpose.")
-	m.protocol(func(c swim.Counters) uint64 { return c.IndirectProbes }, "probes_indirect_total", "Probes that had to ask helpers.")
-	m.protocol(func(c swim.Counters) uint64 { return c.FailedProbes }, "probes_failed_total", "Probes without any answer.")
-	m.protocol(func(c swim.Counters) uint64 { return c.LateAcks }, "acks_late_total", "Acks to nothing that was under way.")
-	m.protocol(func(c swim.Counters) uint64 { return c.Implausible }, "claims_implausible_total", "Claims too far ahead to be honest.")
-	m.protocol(func(c swim.Counters) uint64 { return c.RumoursDropped }, "rumours_dropped_total", "Rumours beyond the queue's bytes; their subjects spread by exchange.")
-	m.protocol(func(c swim.Counters) uint64 { return c.Pauses }, "pauses_total", "Times this process did not run when it should have.")
-	m.definitions = gauge("definition_bytes", "Memory of the definitions held.")
-	m.silent = gauge("silent", "1 while this node does not speak: see the log for the reason.")
+	m.packets = counter("fairlead_membership_packets_total", "Gossip packets: datagrams (udp) and frames of streams (tcp).", "direction", "socket")
+	m.bytes = counter("fairlead_membership_bytes_total", "Payload bytes of those packets.", "direction", "socket")
+	m.rejected = counter("fairlead_membership_rejected_total", "Packets and frames received and not used, by reason.", "reason")
+	m.dropped = counter("fairlead_membership_dropped_total", "Packets lost on this host, by reason.", "reason")
+	m.streams = counter("fairlead_membership_streams_total", "Streams that ended, by result.", "direction", "result")
+	m.streamsOpen = gauges("fairlead_membership_streams_open", "Streams open now.", "direction")
+	m.members = gauges("fairlead_membership_members", "Members known, by state, this node included.", "state")
+	m.events = counter("fairlead_membership_events_total", "Changes of the member table, by kind.", "kind")
+	m.pulls = counter("fairlead_membership_pulls_total", "Definitions pulled from other members, by result.", "result")
+	m.rumours = gauge("fairlead_membership_rumours", "Rumours that wait to be sent.")
+	m.protocol(func(c swim.Counters) uint64 { return c.Probes }, "fairlead_membership_probes_total", "Pings of this node's own, of whatever purpose.")
+	m.protocol(func(c swim.Counters) uint64 { return c.IndirectProbes }, "fairlead_membership_probes_indirect_total", "Probes that had to ask helpers.")
+	m.protocol(func(c swim.Counters) uint64 { return c.FailedProbes }, "fairlead_membership_probes_failed_total", "Probes without any answer.")
+	m.protocol(func(c swim.Counters) uint64 { return c.LateAcks }, "fairlead_membership_acks_late_total", "Acks to nothing that was under way.")
+	m.protocol(func(c swim.Counters) uint64 { return c.Implausible }, "fairlead_membership_claims_implausible_total", "Claims too far ahead to be honest.")
+	m.protocol(func(c swim.Counters) uint64 { return c.RumoursDropped }, "fairlead_membership_rumours_dropped_total", "Rumours beyond the queue's bytes; their subjects spread by exchange.")
+	m.protocol(func(c swim.Counters) uint64 { return c.Pauses }, "fairlead_membership_pauses_total", "Times this process did not run when it should have.")
+	m.definitions = gauge("fairlead_membership_definition_bytes", "Memory of the definitions held.")
+	m.silent = gauge("fairlead_membership_silent", "1 while this node does not speak: see the log for the reason.")
 
 	m.udpIn, m.udpOut = m.traffic("in", "udp"), m.traffic("out", "udp")
 	m.tcpIn, m.tcpOut = m.traffic("in", "tcp"), m.traffic("out", "tcp")
@@ -82,7 +82,7 @@ func newMetrics() *metrics {
 // protocol shows one counter of the node, as of the last look inside.
 func (m *metrics) protocol(pick func(swim.Counters) uint64, name, help string) {
 	m.all = append(m.all, prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Namespace: "fairlead", Subsystem: "membership", Name: name, Help: help,
+		Name: name, Help: help,
 	}, func() float64 {
 		if c := m.counters.Load(); c != nil {
 			return float64(pick(*c))

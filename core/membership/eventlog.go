@@ -83,13 +83,14 @@ func (l *eventLog) after(seq uint64) (u Update, ok bool, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case seq == l.last:
+	case seq == l.last, seq > l.last && seq <= l.latest().Seq:
+		// All seen, or all in a snapshot whose events are about to come.
 		if l.ended {
 			return Update{}, false, nil
 		}
 		return Update{}, false, l.more
-	case seq > l.last || l.last-seq > l.held:
-		// Ahead of us: the reader counted in another process.
+	case seq > l.last, l.last-seq > l.held:
+		// The reader counted in another process, or it lags.
 		return Update{Reset: l.latest()}, true, nil
 	}
 	return Update{Event: l.ring[(seq+1)%uint64(len(l.ring))]}, true, nil

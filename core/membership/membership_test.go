@@ -380,12 +380,20 @@ func TestOldDataDirectoryComesBackAndNothingIsSaidBeforeItIsWritten(t *testing.T
 			t.Fatal(err)
 		}
 		id := n.id()
-		for range 3 { // epoch 4
-			c.await(5*time.Second, "node 4 joins", func() bool { return c.all(model.StateAlive, n) })
+		joined := func() bool {
+			for _, viewer := range c.nodes {
+				if m, _ := viewer.Snapshot().Find(id); m.Value != n.Snapshot().Self.Value {
+					return false
+				}
+			}
+			return true
+		}
+		for range 3 {
+			c.await(5*time.Second, "node 4 joins", joined)
 			c.kill(n)
 			n = c.start(4, keep)
 		}
-		c.await(5*time.Second, "node 4 joins", func() bool { return c.all(model.StateAlive, n) })
+		c.await(5*time.Second, "node 4 joins at epoch 4", joined)
 		c.kill(n)
 
 		// The directory is restored from the first backup, and then the disk

@@ -48,7 +48,7 @@ type Node struct {
 // Cluster says which cluster the node belongs to and how it finds it.
 type Cluster struct {
 	Name            string   `key:"name" doc:"Name of the cluster, the same on every node: 1 to 63 letters, digits, dots, underscores and hyphens. Packets of other clusters are dropped."`
-	Join            []string `key:"join" default:"[]" live:"true" doc:"Nodes to contact first, host:port (port 7400 if absent); an own address in it is ignored."`
+	Join            []string `key:"join" default:"[]" doc:"Nodes to contact first, host:port (port 7400 if absent); an own address in it is ignored."`
 	SecretFile      string   `key:"secret_file" doc:"File with the cluster's secrets, one a line, at least 32 bytes each; the first signs, all are trusted."`
 	Server          bool     `key:"server" doc:"Whether this node may take part in Raft."`
 	BootstrapExpect int      `key:"bootstrap_expect" default:"-1 (automatic)" unit:"servers" doc:"Servers that form a new cluster together; 0 waits to be added, -1 is 1 if the join list and the peers file are empty and 0 otherwise."`

@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead/fairlead/core/config"
+)
+
+// stopping returns an agent whose Leave does what leave says.
+func stopping(t *testing.T, leave func(context.Context) error) *Agent {
+	t.Helper()
+	cfg := config.Defaults()
+	cfg.ShutdownTimeout = 10 * time.Second
+	a, err := New(Options{Loaded: Loaded{Config: cfg}, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.leaver = newLeaver(leave, cfg.ShutdownTimeout)
+	return a
+}
+
+func TestSecondSignalStopsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		a := stopping(t, func(context.Context) error { <-release; return nil })
+		signals := make(chan os.Signal, 2)
+		signals <- syscall.SIGHUP // is no second request to stop
+		signals <- syscall.SIGTERM
+		begin := time.Now()
+		if err := a.stop(&cleanups{}, signals); !errors.Is(err, ErrCutShort) {
+			t.Errorf("got %v, want ErrCutShort", err)
+		}
+		if d := time.Since(begin); d != 0 {
+			t.Errorf("it took %v", d)
+		}
+		close(release)
+	})
+}
+
+// Leaving may take a part of the time only: closing has the rest.
+func TestLeaveThatHangsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := stopping(t, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		var closed bool
+		var opened cleanups
+		opened.add(func(ctx context.Context) { closed = ctx.Err() == nil })
+		begin := time.Now()
+		if err := a.stop(&opened, nil); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		if d := time.Since(begin); d != 8*time.Second {
+			t.Errorf("left after %v, want 8s of 10s", d)
+		}
+		if !closed {
+			t.Error("closing had no time left")
+		}
+	})
+}
+
+func TestPartThatNeverEndsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := stopping(t, func(context.Context) error { return nil })
+		release := make(chan struct{})
+		var opened cleanups
+		opened.add(func(context.Context) { <-release })
+		begin := time.Now()
+		if err := a.stop(&opened, nil); !errors.Is(err, ErrStopTimeout) {
+			t.Errorf("got %v, want ErrStopTimeout", err)
+		}
+		if d := time.Since(begin); d != 11*time.Second {
+			t.Errorf("given up after %v, want 11s", d)
+		}
+		close(release)
+	})
+}
+
+func TestLeaveOnceForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		calls := 0
+		l := newLeaver(func(context.Context) error { calls++; <-release; return errors.New("unheard") }, time.Minute)
+		if l.leaving() {
+			t.Error("leaving before anybody asked")
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		first := make(chan error, 1)
+		go func() { first <- l.Leave(gone) }()
+		synctest.Wait()
+		cancel()
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Errorf("the caller that went away got %v", err)
+		}
+		if !l.leaving() {
+			t.Error("not leaving although asked")
+		}
+		second := make(chan error, 1)
+		go func() { second <- l.Leave(t.Context()) }()
+		close(release)
+		if err := <-second; err == nil || err.Error() != "unheard" {
+			t.Errorf("the second caller got %v", err)
+		}
+		<-l.asked()
+		if calls != 1 {
+			t.Errorf("left %d times", calls)
+		}
+	})
+}
+
+func TestCleanupsRunNewestFirst(t *testing.T) {
+	var order []int
+	var c cleanups
+	for i := range 3 {
+		c.add(func(context.Context) { order = append(order, i) })
+	}
+	c.run(t.Context())
+	c.run(t.Context())
+	if len(order) != 3 || order[0] != 2 || order[2] != 0 {
+		t.Errorf("order %v, want 2 1 0, once", order)
+	}
+}

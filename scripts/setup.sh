@@ -24,6 +24,7 @@ if ! command -v go >/dev/null; then
 	exit 1
 fi
 
+need /etc/ssl/certs/ca-certificates.crt ca-certificates "go downloads modules over https"
 need ip iproute2 "test/netns and test/e2e make network namespaces with it"
 need nft nftables "test/netns cuts links with it"
 need gcc gcc "the race detector needs cgo"

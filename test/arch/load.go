@@ -36,7 +36,8 @@ func List(dir string) ([]Package, error) {
 	}
 }
 
-// Load type-checks all packages of the module in dir, without their tests.
+// Load type-checks all packages of the module in dir, without their tests. One
+// that does not compile is an error only to who analyzes it.
 func Load(dir string) ([]*packages.Package, error) {
 	pkgs, err := packages.Load(&packages.Config{
 		Dir: dir,
@@ -47,17 +48,17 @@ func Load(dir string) ([]*packages.Package, error) {
 	if err != nil {
 		return nil, fmt.Errorf("arch: %w", err)
 	}
-	for _, p := range pkgs {
-		for _, e := range p.Errors {
-			return nil, fmt.Errorf("arch: %s: %w", p.PkgPath, e)
-		}
-	}
 	return pkgs, nil
 }
 
 // Analyze runs one analyzer and returns its findings as "file:line:col: text",
 // and its results by package path relative to the module.
 func Analyze(a *analysis.Analyzer, pkgs []*packages.Package) (findings []string, results map[string]any, err error) {
+	for _, p := range pkgs {
+		for _, e := range p.Errors {
+			return nil, nil, fmt.Errorf("arch: %s: %w", p.PkgPath, e)
+		}
+	}
 	graph, err := checker.Analyze([]*analysis.Analyzer{a}, pkgs, nil)
 	if err != nil {
 		return nil, nil, fmt.Errorf("arch: %s: %w", a.Name, err)

@@ -30,6 +30,7 @@ type Inspection struct {
 	RumourLimit  int // sends of one rumour
 	Probes       int // under way
 	Relays       int
+	Streams      int // asked for and not ended
 	Live, Graves int // other members
 }
 
@@ -58,6 +59,7 @@ func (n *Node) Inspect() Inspection {
 		RumourLimit: n.cfg.retransmitLimit(n.liveCount()),
 		Probes:      len(n.probes),
 		Relays:      len(n.relays),
+		Streams:     len(n.streams),
 		Live:        len(n.live.list),
 		Graves:      len(n.graves.list),
 	}

@@ -51,7 +51,7 @@ func known() []phrase {
 // the order above and each once. Nothing means that the text is unknown. A
 // refused licence is returned alone.
 func Classify(text string) []string {
-	words := strings.Join(strings.Fields(strings.ToLower(text)), " ")
+	words := plain(text)
 	for _, p := range refused() {
 		if strings.Contains(words, p.words) {
 			return []string{p.name}
@@ -84,4 +84,14 @@ func Classify(text string) []string {
 		}
 	}
 	return names
+}
+
+// plain reduces a text to its words in lower case, one space between two, without
+// the marks that a comment or a quotation puts before each line.
+func plain(text string) string {
+	var words []string
+	for line := range strings.Lines(strings.ToLower(text)) {
+		words = append(words, strings.Fields(strings.TrimLeft(line, " \t>/*#;"))...)
+	}
+	return strings.Join(words, " ")
 }

@@ -11,20 +11,21 @@ import (
 
 const (
 	mit = "MIT License\nPermission is hereby granted, free of charge, to any person\nobtaining a copy of this software\n"
-	bsd = "Redistribution and use in source and binary forms, with or without\n// modification, are permitted"
+	bsd = "Redistribution and use in source and binary forms, with or without\nmodification, are permitted"
 	gpl = "GNU GENERAL PUBLIC LICENSE\nVersion 3, 29 June 2007\nEveryone is permitted to copy and distribute verbatim copies\n of this license document, but changing it is not allowed.\n"
 )
 
 func TestClassify(t *testing.T) {
-	plainBSD := strings.ReplaceAll(bsd, "// ", "")
 	for _, c := range []struct {
 		text string
 		want []string
 	}{
 		{mit, []string{"MIT"}},
-		{plainBSD, []string{"BSD-2-Clause"}},
-		{plainBSD + "\nNeither the name of the author", []string{"BSD-3-Clause"}},
-		{plainBSD + "\nAll advertising materials mentioning features", []string{"BSD-4-Clause"}},
+		{bsd, []string{"BSD-2-Clause"}},
+		{"> " + strings.ReplaceAll(bsd, "\n", "\n> "), []string{"BSD-2-Clause"}}, // quoted
+		{"// " + strings.ReplaceAll(gpl, "\n", "\n// "), []string{"GNU"}},
+		{bsd + "\nNeither the name of the author", []string{"BSD-3-Clause"}},
+		{bsd + "\nAll advertising materials mentioning features", []string{"BSD-4-Clause"}},
 		{"Apache License\n   Version 2.0, January 2004", []string{"Apache-2.0"}},
 		{"Mozilla Public License Version 2.0\n Secondary License means the GNU General Public License", []string{"MPL-2.0"}},
 		{"Permission to use, copy, modify, and/or distribute this software for any\npurpose with or without fee", []string{"ISC"}},

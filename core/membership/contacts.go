@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -120,7 +121,7 @@ func (c *contacts) lookUp(ctx context.Context) {
 		addrs, err := c.resolve(limited, one.host)
 		cancel()
 		if err == nil && len(addrs) == 0 {
-			err = fmt.Errorf("the name has no address")
+			err = errors.New("the name has no address")
 		}
 		if err != nil {
 			c.warn(ctx, one.host, err)

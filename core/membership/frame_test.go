@@ -28,8 +28,8 @@ func TestFramesRoundTrip(t *testing.T) {
 				t.Fatalf("%s: frame %d: %d bytes, %v; want %d bytes", name, i, len(buf), err, len(want))
 			}
 		}
-		if _, err := readFrame(r, buf); err != io.EOF {
-			t.Errorf("%s: after the last frame: %v, want io.EOF itself", name, err)
+		if _, err := readFrame(r, buf); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: after the last frame: %v, want io.EOF", name, err)
 		}
 	}
 }

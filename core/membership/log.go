@@ -25,7 +25,7 @@ func (m *Membership) logEvent(e swim.Event) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("member", e.Member.Name), slog.String("id", e.Member.ID.String()), slog.String("addr", e.Member.Addr.String()),
+		slog.String("kind", e.Kind.String()), slog.String("member", e.Member.Name), slog.String("id", e.Member.ID.String()), slog.String("addr", e.Member.Addr.String()),
 		slog.String("value", e.Member.Value.String()), slog.String("was", e.Was.String()),
 	}
 	if e.From.IsValid() {
@@ -34,7 +34,7 @@ func (m *Membership) logEvent(e swim.Event) {
 	if e.Detail != "" {
 		attrs = append(attrs, slog.String("detail", e.Detail))
 	}
-	m.log.LogAttrs(context.Background(), level, "member "+e.Kind.String(), attrs...)
+	m.log.LogAttrs(context.Background(), level, "member changed", attrs...)
 }
 
 // arrived makes events of a definition that was pulled, so that readers of

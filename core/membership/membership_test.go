@@ -61,7 +61,7 @@ func TestKilledNodeIsSeenDeadByAll(t *testing.T) {
 			if _, ok := n.saw(t, swim.EventSuspected, id); !ok {
 				t.Errorf("%s: died without having been suspected", n.cfg.Name)
 			}
-			if !strings.Contains(n.log.String(), "msg=\"member died\" member=n5 id="+id.String()) {
+			if !strings.Contains(n.log.String(), "msg=\"member changed\" kind=died member=n5 id="+id.String()) {
 				t.Errorf("%s logs no line about the death", n.cfg.Name)
 			}
 		}
@@ -329,8 +329,8 @@ func TestTwoNodesWithOneNameAreReportedByBothSides(t *testing.T) {
 		c.startAll(3)
 		double := c.start(4, func(cfg *membership.Config) { cfg.Name = "n2" })
 		c.await(10*time.Second, "both see the conflict", func() bool {
-			return strings.Contains(c.nodes[1].log.String(), "level=ERROR msg=\"member name-conflict\"") &&
-				strings.Contains(double.log.String(), "level=ERROR msg=\"member name-conflict\"")
+			return strings.Contains(c.nodes[1].log.String(), "level=ERROR msg=\"member changed\" kind=name-conflict") &&
+				strings.Contains(double.log.String(), "level=ERROR msg=\"member changed\" kind=name-conflict")
 		})
 		if !strings.Contains(double.log.String(), "set node.name") {
 			t.Error("the error names no remedy")
@@ -361,7 +361,7 @@ func TestClonedDataDirectoryFallsSilent(t *testing.T) {
 				if !strings.Contains(why, "node.json") {
 					t.Errorf("the reason names no remedy: %q", why)
 				}
-				if one.metric(t, "silent") != 1 || !strings.Contains(one.log.String(), "level=ERROR msg=\"member cloned\"") {
+				if one.metric(t, "silent") != 1 || !strings.Contains(one.log.String(), "level=ERROR msg=\"member changed\" kind=cloned") {
 					t.Errorf("%s does not report that it fell silent", one.cfg.Name)
 				}
 			}
@@ -500,5 +500,54 @@ func TestFollowingReaderSeesEverythingInOrder(t *testing.T) {
 				t.Errorf("event %d: followed %v, logged %v", i, followed[i], logged[i])
 			}
 		}
+	})
+}
+
+func TestOneWayCutKillsNobody(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		c.startAll(5)
+		c.net.Cut(host(2), host(3))
+		c.pass(time.Minute)
+		c.net.Heal()
+		if c.net.Counts().Cut == 0 {
+			t.Error("the cut cut nothing")
+		}
+		for _, n := range c.nodes {
+			for _, e := range n.history(t) {
+				if e.Kind == swim.EventDied {
+					t.Errorf("%s saw %s die, who is reached by others", n.cfg.Name, e.Member.Name)
+				}
+			}
+		}
+	})
+}
+
+func TestLossyNetworkStillConverges(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		c.net.SetLoss(0.1)
+		for i := 1; i <= 5; i++ {
+			c.start(i)
+		}
+		c.await(10*time.Second, "all see all", func() bool { return c.all(model.StateAlive, c.nodes...) })
+		if c.net.Counts().Lost == 0 {
+			t.Error("nothing was lost")
+		}
+	})
+}
+
+func TestSecondAgentAtOneAddressReplacesTheFirst(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		nodes := c.startAll(4)
+		old := nodes[3].id()
+		c.kill(nodes[3])
+		n := c.start(4, func(cfg *membership.Config) { cfg.Name = "new" }) // in memory: a new id
+		c.await(10*time.Second, "the new one is alive and the old one dead", func() bool {
+			for _, viewer := range c.nodes {
+				if m, _ := viewer.Snapshot().Find(old); viewer != n && m.Value.State != model.StateDead {
+					return false
+				}
+			}
+			return c.all(model.StateAlive, c.nodes...)
+		})
 	})
 }

@@ -229,11 +229,23 @@ func TestSIGTERMLeaves(t *testing.T) {
 		return model.StateDead
 	}
 	waitFor(t, "n1 to see n2 alive", func() bool { return state() == model.StateAlive })
+	waitFor(t, "n2 to know whom to tell", func() bool {
+		members, err := n2.api.Members(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(members) == 2
+	})
 
 	n2.signals <- syscall.SIGTERM
 	if err := n2.wait(t); err != nil {
 		t.Errorf("Run: %v", err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of n1:\n%slog of n2:\n%s", n1.log, n2.log)
+		}
+	})
 	waitFor(t, "n1 to see n2 left", func() bool { return state() == model.StateLeft })
 	var kinds []string
 	for e, err := range n1.api.Events(t.Context(), 0, false) {

@@ -7,6 +7,7 @@ SHELL := /bin/bash
 VERSION  := $(shell scripts/version.sh)
 LDFLAGS  := -X main.version=$(VERSION)
 COMMANDS := $(notdir $(wildcard cmd/*))
+WINDOW   := 60s
 TOOL     := go tool -modfile=tools/go.mod
 
 .PHONY: help
@@ -32,11 +33,11 @@ demo: setup build ## Start agents, kill one, print the time line of what the oth
 
 .PHONY: test
 test: setup build ## Run all tests with a tenth of the counts, each fuzz target for 10 s
-	go run ./test/run
+	FAIRLEAD_BIN=$(CURDIR)/bin/fairlead go run ./test/run
 
 .PHONY: test-long
 test-long: setup build ## Run all tests with the full counts, each fuzz target for 60 s
-	FAIRLEAD_TEST_SCALE=1 go run ./test/run -long
+	FAIRLEAD_TEST_SCALE=1 FAIRLEAD_BIN=$(CURDIR)/bin/fairlead go run ./test/run -long
 
 .PHONY: generate
 generate: ## Regenerate what .proto files and the configuration's struct tags define
@@ -48,15 +49,15 @@ lint: ## Check format, vet, static analysis, the walls and the licences
 	@out=$$($(TOOL) gofumpt -l $$(scripts/sources.sh)); if [[ -n $$out ]]; then echo "not formatted (gofumpt -w):"; echo "$$out"; exit 1; fi
 	go vet ./...
 	$(TOOL) staticcheck ./...
-	$(TOOL) go-errorlint -errorf ./...
-	$(TOOL) sloglint -no-global=all -static-msg -key-naming-case=snake -no-mixed-args ./...
+	$(TOOL) go-errorlint -errorf -test=false ./...
+	$(TOOL) sloglint -no-global=all -key-naming-case=snake ./...
 	go run ./test/licences
 	go test ./test/arch
 
 .PHONY: bench
-bench: setup build ## Measure: what an idle agent costs, and the hot paths
+bench: setup build ## Measure the hot paths, then whole agents beside a peer (WINDOW=60s each)
 	go test -run '^$$' -bench . -benchmem ./core/...
-	@if [[ -d test/bench ]]; then go test -count=1 -v ./test/bench; fi
+	FAIRLEAD_BENCH_WINDOW=$(WINDOW) FAIRLEAD_BIN=$(CURDIR)/bin/fairlead go test -C test/bench -count=1 -timeout 60m -v ./...
 
 .PHONY: cover
 cover: setup ## Measure coverage; fails below 80 % in any package but commands

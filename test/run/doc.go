@@ -11,7 +11,8 @@
 //  3. go test of everything else that does not time real processes.
 //  4. go test, one package at a time, of test/e2e and test/netns, whose figures
 //     would suffer from a neighbour.
-//  5. each fuzz target, 10 s or 60 s.
+//  5. go vet and go test of the modules within this one (test/bench, contrib).
+//  6. each fuzz target, 10 s or 60 s.
 //
 // A package that takes longer than test/budget.txt allows fails, though its
 // tests passed: the whole run must stay below 15 minutes on two cores, and a

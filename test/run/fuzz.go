@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os/exec"
 	"strings"
 	"time"
 )
@@ -21,10 +20,8 @@ func (s *session) fuzz(p Package, target string, d time.Duration) ([]byte, error
 }
 
 func (s *session) fuzzOnce(p Package, target string, d time.Duration) ([]byte, error) {
-	cmd := exec.Command("go", "test", "-run=^$", "-fuzz=^"+target+"$",
+	cmd := s.command(s.dir, "test", "-run=^$", "-fuzz=^"+target+"$",
 		fmt.Sprintf("-fuzztime=%s", d), "-fuzzminimizetime=5s", p.ImportPath)
-	cmd.Dir = s.dir
-	cmd.Env = s.env
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,18 +78,30 @@ func run(args []string, out io.Writer) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	var chosen []Package
-	for _, p := range all {
-		if match.MatchString(p.Rel()) {
-			chosen = append(chosen, p)
+	if len(all) == 0 {
+		return false, errors.New("run: the module has no package")
+	}
+	nested, err := ListNested(*dir, all[0].Module.Path)
+	if err != nil {
+		return false, err
+	}
+	other := func(p Package) bool { return !match.MatchString(p.Rel()) }
+	chosen := slices.DeleteFunc(all, other)
+	for d, pkgs := range nested {
+		if nested[d] = slices.DeleteFunc(pkgs, other); len(nested[d]) == 0 {
+			delete(nested, d)
 		}
 	}
-	if len(chosen) == 0 {
+	if len(chosen)+len(nested) == 0 {
 		return false, fmt.Errorf("run: no package matches -only %q", *only)
 	}
 	start := time.Now()
-	s.vet(chosen)
+	s.vet(*dir, chosen)
 	s.test(chosen)
+	for _, d := range slices.Sorted(maps.Keys(nested)) {
+		s.vet(d, nested[d])
+		s.testGroup(Group{Name: "the module in " + d, Dir: d, Packages: nested[d], Args: []string{"-p=1"}})
+	}
 	if !*skipFuzz {
 		s.fuzzAll(chosen)
 	}
@@ -120,10 +135,12 @@ func (s *session) fail(format string, args ...any) {
 	s.failures = append(s.failures, fmt.Sprintf(format, args...))
 }
 
-func (s *session) vet(pkgs []Package) {
+func (s *session) vet(dir string, pkgs []Package) {
+	if len(pkgs) == 0 {
+		return
+	}
 	s.printf("== go vet\n")
-	args := append([]string{"vet"}, importPaths(pkgs)...)
-	cmd := s.command(args...)
+	cmd := s.command(dir, append([]string{"vet"}, importPaths(pkgs)...)...)
 	cmd.Stdout, cmd.Stderr = s.out, s.out
 	if err := cmd.Run(); err != nil {
 		s.fail("go vet: %v", err)
@@ -142,7 +159,6 @@ func (s *session) test(pkgs []Package) {
 		s.printf("-- not root: tests that need network namespaces skip themselves\n")
 	}
 	for _, g := range Groups(pkgs, race) {
-		s.printf("== %s\n", g.Name)
 		s.testGroup(g)
 	}
 }
@@ -150,10 +166,11 @@ func (s *session) test(pkgs []Package) {
 // testGroup runs one go test. Results are never taken from the cache: a figure
 // of yesterday's machine proves nothing about today's.
 func (s *session) testGroup(g Group) {
+	s.printf("== %s\n", g.Name)
 	module := g.Packages[0].Module.Path
 	report := &Reporter{Out: s.out, Module: module, Budgets: s.budgets, Long: s.long}
 	args := append([]string{"test", "-json", "-count=1", "-timeout=" + s.timeout(g).String()}, g.Args...)
-	cmd := s.command(append(args, importPaths(g.Packages)...)...)
+	cmd := s.command(cmp.Or(g.Dir, s.dir), append(args, importPaths(g.Packages)...)...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		s.fail("go test of %s: %v", g.Name, err)
@@ -215,9 +232,9 @@ func (s *session) fuzzAll(pkgs []Package) {
 	}
 }
 
-func (s *session) command(args ...string) *exec.Cmd {
+func (s *session) command(dir string, args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
-	cmd.Dir = s.dir
+	cmd.Dir = dir
 	cmd.Env = s.env
 	return cmd
 }

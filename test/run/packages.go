@@ -9,6 +9,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,10 +91,44 @@ func ListPackages(dir string) ([]Package, error) {
 	}
 }
 
+// ListNested lists the packages of the modules inside the one in dir, by the
+// directory of each module. Their paths count as relative to the outer one.
+func ListNested(dir, outer string) (map[string][]Package, error) {
+	nested := map[string][]Package{}
+	for _, tree := range []string{"test", "contrib"} {
+		err := filepath.WalkDir(filepath.Join(dir, tree), func(path string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if d.IsDir() && d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			if d.Name() != "go.mod" {
+				return nil
+			}
+			pkgs, err := ListPackages(filepath.Dir(path))
+			for i := range pkgs {
+				pkgs[i].Module.Path = outer
+			}
+			nested[filepath.Dir(path)] = pkgs
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("run: modules below %s: %w", tree, err)
+		}
+	}
+	return nested, nil
+}
+
 // Group is a set of packages that one call of go test covers.
 type Group struct {
 	Name     string
 	Packages []Package
+	// Dir is where go test is started; empty means in the main module.
+	Dir string
 	// Args are given to go test before the packages.
 	Args []string
 }
@@ -101,7 +136,7 @@ type Group struct {
 // raceTrees are tested under the race detector: pure packages and drivers.
 // aloneTrees time real processes and get the machine for themselves.
 func raceTrees() []string  { return []string{"core/...", "dataplane/..."} }
-func aloneTrees() []string { return []string{"test/e2e/...", "test/netns/...", "test/bench/..."} }
+func aloneTrees() []string { return []string{"test/e2e/...", "test/netns/..."} }
 
 // Groups splits the packages into calls of go test. Without a C compiler there
 // is no race detector: the packages are then tested without, and race says so.

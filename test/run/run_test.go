@@ -86,6 +86,16 @@ func TestRun(t *testing.T) {
 			ok: true, last: "2 passed, 0 failed, 0 skipped",
 		},
 		{
+			name: "a module within the module",
+			files: map[string]string{
+				"a/a_test.go":            pass,
+				"test/bench/go.mod":      "module example.org/m/test/bench\n\ngo 1.26\n",
+				"test/bench/b_test.go":   "package bench\nimport \"testing\"\nfunc TestB(t *testing.T) { t.Error(\"seen\") }\n",
+				"test/x/testdata/go.mod": "broken",
+			},
+			last: "3 passed, 1 failed, 0 skipped", want: []string{"ok   a ", "FAIL test/bench ", "seen"},
+		},
+		{
 			name:  "the process exits",
 			files: map[string]string{"a/a_test.go": "package a\nimport (\"os\"; \"testing\")\nfunc TestA(t *testing.T) { os.Exit(3) }\n"},
 			last:  "1 passed, 1 failed, 0 skipped",
@@ -138,6 +148,8 @@ func TestRunRefuses(t *testing.T) {
 		{[]string{"-C", dir, "-only", "("}, "-only"},
 		{[]string{"-C", t.TempDir()}, "budget.txt"},
 		{[]string{"-C", module(t, map[string]string{"test/budget.txt": "x\n"})}, "line 1"},
+		{[]string{"-C", module(t, map[string]string{"a/a.go": "package a\n", "contrib/x/go.mod": "broken"})}, "modules below contrib"},
+		{[]string{"-C", module(t, nil)}, "has no package"},
 	} {
 		if _, err := run(c.args, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("run(%v) = %v, want an error with %q", c.args, err, c.want)

@@ -91,6 +91,7 @@ func (n *Node) fallSilent(e Event) {
 	n.silent = true
 	n.ready = Ready{Events: n.ready.Events}
 	n.probes, n.relays = nil, nil
+	clear(n.streams) // those wanted just now are never opened
 	n.emit(e, n.self, n.self.value)
 }
 

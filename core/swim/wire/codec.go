@@ -60,7 +60,7 @@ func (c Codec) Open(packet []byte) (Packet, error) {
 	}
 	d := decoder{b: body[1:]}
 	p := Packet{Sender: d.id(), Epoch: d.word(), Incarnation: d.word()}
-	if d.bad || p.Sender == 0 {
+	if d.bad {
 		return Packet{}, ErrMalformed
 	}
 	p.messages = d.b

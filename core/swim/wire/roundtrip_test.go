@@ -15,7 +15,7 @@ func TestEveryMessageRoundTrips(t *testing.T) {
 	for _, typ := range types() {
 		t.Run(typ.String(), func(t *testing.T) {
 			s := newSource(uint64(typ))
-			for range scale.N(20_000) {
+			for range scale.N(5_000) {
 				want := s.message(typ)
 				message := appendMessage(nil, &want)
 				got := mustOpen(t, seal(message))

@@ -1,0 +1,155 @@
+package transfer
+
+import (
+	"iter"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/fairlead/fairlead/dataplane"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+)
+
+// MaxChangeBytes bounds one Change message, encoded.
+const MaxChangeBytes = 1 << 20
+
+// Encoder turns the snapshots of one session into messages. It gives each
+// service a handle, which is never reused in the session. It is not safe for
+// concurrent use.
+type Encoder struct {
+	handles map[dataplane.Key]uint32
+	last    uint32
+}
+
+// NewEncoder returns the encoder of a new session.
+func NewEncoder() *Encoder {
+	return &Encoder{handles: make(map[dataplane.Key]uint32)}
+}
+
+// Begin opens the generation of next: from base, or as a whole snapshot if
+// base is 0.
+func Begin(next *dataplane.Snapshot, base uint64, allowEmpty bool) *pb.Begin {
+	return &pb.Begin{
+		Session: encodeSession(next.Session), Base: base, Generation: next.Generation, Digest: next.Digest,
+		Completeness: pb.Completeness(next.Completeness), AllowEmpty: allowEmpty,
+	}
+}
+
+// Snapshot yields all of s, in messages of at most MaxChangeBytes. Handles
+// start anew, as a whole snapshot drops those before.
+func (e *Encoder) Snapshot(s *dataplane.Snapshot) iter.Seq[*pb.Change] {
+	return func(yield func(*pb.Change) bool) {
+		clear(e.handles)
+		p := packer{yield: yield}
+		for svc := range s.Services() {
+			h := e.handle(svc.Key)
+			p.service(encodeService(h, svc))
+			for _, ep := range svc.Endpoints {
+				p.endpoint(h, encodeEndpoint(ep))
+			}
+			if p.stopped {
+				return
+			}
+		}
+		p.flush()
+	}
+}
+
+// Delta yields the changes of d, in messages of at most MaxChangeBytes.
+func (e *Encoder) Delta(d dataplane.Delta) iter.Seq[*pb.Change] {
+	return func(yield func(*pb.Change) bool) {
+		p := packer{yield: yield}
+		for _, c := range d.Changes {
+			if c.New == nil {
+				if h, known := e.handles[c.Old.Key]; known {
+					p.removeService(h)
+					delete(e.handles, c.Old.Key)
+				}
+				continue
+			}
+			h := e.handle(c.New.Key)
+			if c.Definition() {
+				p.service(encodeService(h, c.New))
+			}
+			for _, ep := range c.Upserted {
+				p.endpoint(h, encodeEndpoint(ep))
+			}
+			for _, r := range c.Removed {
+				p.removeEndpoint(&pb.EndpointRemoval{Service: h, Id: r.Endpoint.ID, Reason: pb.RemovalReason(r.Reason), SuspectedSince: encodeTime(r.SuspectedSince)})
+			}
+			if p.stopped {
+				return
+			}
+		}
+		p.flush()
+	}
+}
+
+func (e *Encoder) handle(k dataplane.Key) uint32 {
+	h, known := e.handles[k]
+	if !known {
+		e.last++
+		h = e.last
+		e.handles[k] = h
+	}
+	return h
+}
+
+// packer fills messages up to the bound. Within one message services are
+// applied before endpoints and those before removals, so a message is flushed
+// before a service would overtake a removal of its own.
+type packer struct {
+	yield   func(*pb.Change) bool
+	change  *pb.Change
+	bytes   int
+	stopped bool
+}
+
+// overhead is at least what the framing of one element takes.
+const overhead = 16
+
+func (p *packer) room(m proto.Message) {
+	n := proto.Size(m) + overhead
+	if p.change != nil && p.bytes+n > MaxChangeBytes {
+		p.flush()
+	}
+	if p.change == nil {
+		p.change = &pb.Change{}
+	}
+	p.bytes += n
+}
+
+func (p *packer) flush() {
+	if p.change != nil && !p.stopped {
+		p.stopped = !p.yield(p.change)
+	}
+	p.change, p.bytes = nil, 0
+}
+
+func (p *packer) service(s *pb.Service) {
+	if p.change != nil && len(p.change.RemovedEndpoints)+len(p.change.RemovedServices) > 0 {
+		p.flush()
+	}
+	p.room(s)
+	p.change.Services = append(p.change.Services, s)
+}
+
+func (p *packer) endpoint(service uint32, e *pb.Endpoint) {
+	p.room(e)
+	groups := p.change.Endpoints
+	if n := len(groups); n > 0 && groups[n-1].Service == service {
+		groups[n-1].Endpoints = append(groups[n-1].Endpoints, e)
+		return
+	}
+	p.change.Endpoints = append(groups, &pb.EndpointGroup{Service: service, Endpoints: []*pb.Endpoint{e}})
+}
+
+func (p *packer) removeEndpoint(r *pb.EndpointRemoval) {
+	p.room(r)
+	p.change.RemovedEndpoints = append(p.change.RemovedEndpoints, r)
+}
+
+func (p *packer) removeService(handle uint32) {
+	r := &pb.ServiceRemoval{Service: handle}
+	p.room(r)
+	p.change.RemovedServices = append(p.change.RemovedServices, r)
+}

@@ -93,7 +93,7 @@ type Config struct {
 	QueueBytes int
 
 	// MTU is the largest UDP payload sent, sealing included. 1,400 fits every
-	// common path. 512–65,000.
+	// common path. 768–65,000.
 	MTU int
 
 	// ExchangeInterval separates full exchanges with one random member,

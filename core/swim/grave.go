@@ -22,15 +22,14 @@ func (n *Node) tickGraves() {
 // ask pings a dead member that somebody vouched for, at most once per gossip
 // interval.
 func (n *Node) ask(m *member) {
-	if n.now.Before(m.retryAt) || n.departed() || n.tells >= maxTells {
+	if n.now.Before(m.retryAt) || n.departed() || !n.mayTell() {
 		return
 	}
-	n.tells++
 	m.retryAt = n.now.Add(n.cfg.GossipInterval)
 	n.probe(m, purposeRevive)
 }
 
-// tickReap forgets tombstones that are too old, or too many: the oldest first.
+// tickReap forgets tombstones that are too old.
 func (n *Node) tickReap() {
 	if n.now.Before(n.nextReap) {
 		return
@@ -41,14 +40,18 @@ func (n *Node) tickReap() {
 			n.reap(m)
 		}
 	}
+}
+
+// entomb adds m to the tombstones, and makes room for it.
+//
+// Invariant: they number at most max(TombstonesMin, 4·live); the oldest go
+// first.
+func (n *Node) entomb(m *member) {
 	limit := max(n.cfg.TombstonesMin, 4*n.liveCount())
-	if extra := len(n.graves.list) - limit; extra > 0 {
-		oldest := slices.Clone(n.graves.list)
-		slices.SortStableFunc(oldest, func(a, b *member) int { return a.since.Compare(b.since) })
-		for _, m := range oldest[:extra] {
-			n.reap(m)
-		}
+	for len(n.graves.list) >= limit {
+		n.reap(slices.MinFunc(n.graves.list, func(a, b *member) int { return a.since.Compare(b.since) }))
 	}
+	n.graves.add(m, n.rng)
 }
 
 func (n *Node) reap(m *member) {

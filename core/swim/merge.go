@@ -119,7 +119,7 @@ func (n *Node) move(m *member, wasLive, isLive bool) {
 	switch {
 	case wasLive && !isLive:
 		n.live.remove(m)
-		n.graves.add(m, n.rng)
+		n.entomb(m)
 		n.queues[classRecord].remove(&m.rumours[classRecord])
 		n.probes = slices.DeleteFunc(n.probes, func(p *probe) bool { return p.target == m })
 	case !wasLive && isLive:

@@ -40,17 +40,23 @@ func (n *Node) appendClaim(buf []byte, m *member, identity bool) []byte {
 
 // tell sends one claim about m to a member, beside the rumours' turn.
 func (n *Node) tell(to netip.AddrPort, m *member) {
-	if !reachable(to) {
-		return
+	if reachable(to) && n.mayTell() {
+		n.send(to, n.appendClaim(n.begin(), m, isAlive(m)))
 	}
+}
+
+// mayTell counts one more packet that answers a stale claim, and reports
+// whether the bound allows it.
+func (n *Node) mayTell() bool {
 	if n.now.Sub(n.tellAt) >= n.cfg.GossipInterval {
 		n.tellAt, n.tells = n.now, 0
 	}
-	if n.tells++; n.tells > maxTells {
+	if n.tells == maxTells {
 		n.counters.TellsDropped++
-		return
+		return false
 	}
-	n.send(to, n.appendClaim(n.begin(), m, isAlive(m)))
+	n.tells++
+	return true
 }
 
 // receive acts on an opened packet. What its header says of the sender comes
@@ -107,13 +113,17 @@ func word(p *wire.Packet) model.Value {
 
 // answer acks a ping. Members get news with it. A sender unaware of what is
 // held of it, an accusation or a newer word than its own, is told, so that it
-// can refute, or find that its data directory is a copy. A stranger gets no
-// more bytes than it sent.
+// can refute, or find that its data directory is a copy; so is one that calls
+// from elsewhere than the address held of it, since two copies may have spoken
+// in one epoch. A stranger gets no more bytes than it sent.
 func (n *Node) answer(from netip.AddrPort, sender *member, seq uint32, unaware bool) {
 	buf := wire.AppendAck(n.begin(), seq)
 	if sender != nil {
-		if unaware {
+		if unaware || sender.addr != from {
 			buf = n.appendClaim(buf, sender, isAlive(sender))
+		}
+		if n.departed() { // whoever still asks missed the good-bye
+			buf = n.appendClaim(buf, n.self, false)
 		}
 		if sender.addr == from {
 			buf = n.piggyback(buf, n.room())

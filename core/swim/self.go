@@ -134,7 +134,8 @@ func (n *Node) Rejoin(now time.Time) {
 	if n.silent || !n.departed() {
 		return
 	}
-	n.begins(n.self.value.Epoch + 1)
+	was := n.self.value
+	n.begins(was.Epoch + 1)
 	n.nextProbe, n.nextContact, n.nextExchange = n.now, n.now, n.now
-	n.emit(Event{Kind: EventRevived}, n.self, model.Value{Epoch: n.self.value.Epoch - 1, State: model.StateLeft})
+	n.emit(Event{Kind: EventRevived}, n.self, was)
 }

@@ -13,6 +13,10 @@ import (
 // the number space would silence a member for good.
 const maxLeap = 1 << 20
 
+// maxRecordLeap is the same for the number of a state record, which rises with
+// every change of an instance and may do so unheard behind a partition.
+const maxRecordLeap = 1 << 32
+
 // plausible reports whether the step from one value of a member to another
 // can have come about honestly.
 func plausible(from, to model.Value) bool {
@@ -171,7 +175,11 @@ func (n *Node) recordOf(c *wire.Message, from netip.AddrPort) {
 		return
 	}
 	r := Record{Epoch: c.Epoch, Seq: c.RecordSeq}
-	if !r.Newer(m.record) || r.Epoch > m.value.Epoch+maxLeap {
+	if !r.Newer(m.record) {
+		return
+	}
+	if old := m.record; r.Epoch > m.value.Epoch+maxLeap || old != nil && r.Epoch == old.Epoch && r.Seq > old.Seq+maxRecordLeap {
+		n.counters.Implausible++
 		return
 	}
 	r.Payload = slices.Clone(c.Payload)

@@ -89,8 +89,8 @@ func New(cfg Config, self Self, epoch uint64, rng *rand.Rand, now time.Time) (*N
 	switch {
 	case self.ID == 0:
 		return nil, fmt.Errorf("%w: the id is zero", ErrSelf)
-	case len(self.Name) == 0 || len(self.Name) > wire.MaxNameBytes:
-		return nil, fmt.Errorf("%w: name %q has %d bytes: want 1 to %d", ErrSelf, self.Name, len(self.Name), wire.MaxNameBytes)
+	case len(self.Name) == 0 || !wire.ValidName(self.Name):
+		return nil, fmt.Errorf("%w: name %q: want 1 to %d printable ASCII characters without spaces", ErrSelf, self.Name, wire.MaxNameBytes)
 	case !reachable(self.Addr):
 		return nil, fmt.Errorf("%w: nobody can reach the advertised address %v: want an address and a port of this node", ErrSelf, self.Addr)
 	case epoch == 0 || epoch > wire.MaxWord:

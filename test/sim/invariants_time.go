@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/core/swim"
+	"github.com/fairlead/fairlead/core/swim/wire"
 )
 
 // Invariant08SuspectsHaveTimers: a suspicion ends, in time.
@@ -55,12 +56,11 @@ func Invariant08SuspectsHaveTimers(o *Observation) error {
 // Invariant09AccusersAreDistinct: who counts as a confirmation.
 func Invariant09AccusersAreDistinct(o *Observation) error {
 	h := o.World.history
-	me := o.Process.Disk.ID
+	if o.Is.Counters.FailedProbes > o.Was.Counters.FailedProbes {
+		o.noteVerdicts()
+	}
 	for i := range o.Is.Suspicions {
 		s := &o.Is.Suspicions[i]
-		if (o.Call == CallTick || o.Call == CallClosed) && slices.Contains(s.Accusers, me) {
-			h.proof[verdict{s.Subject, me}] = true
-		}
 		for j, a := range s.Accusers {
 			if slices.Contains(s.Accusers[:j], a) {
 				return fmt.Errorf("%v is accused twice by %v: %v", s.Subject, a, s.Accusers)
@@ -87,6 +87,24 @@ func Invariant09AccusersAreDistinct(o *Observation) error {
 	return nil
 }
 
+// noteVerdicts remembers whom the node accuses now that a probe of its own
+// failed. What it says counts too: a suspicion may end in the call it began in.
+func (o *Observation) noteVerdicts() {
+	me, h := o.Process.Disk.ID, o.World.history
+	for i := range o.Is.Suspicions {
+		if s := &o.Is.Suspicions[i]; slices.Contains(s.Accusers, me) {
+			h.proof[verdict{s.Subject, me}] = true
+		}
+	}
+	for i := range o.Spoken {
+		for j := range o.Spoken[i].messages {
+			if m := &o.Spoken[i].messages[j]; m.Type == wire.Claim && m.Accusers.Has(me) {
+				h.proof[verdict{m.Subject, me}] = true
+			}
+		}
+	}
+}
+
 // Suspicion is how long a suspicion lives by its accusers, in a cluster of
 // live members: the formula of Config.SuspicionMult and SuspicionMaxMult,
 // written a second time.
@@ -106,9 +124,13 @@ func Invariant10RumoursAreBounded(o *Observation) error {
 		return fmt.Errorf("the rumours take %d bytes: at most %d", o.Is.RumourBytes, o.World.Cfg.QueueBytes)
 	}
 	defer o.noteIdentities()
+	// The limit grows and falls with the members; what was sent often under a
+	// higher one goes once more.
+	s := &o.Process.shadow
+	s.limit = max(s.limit, o.Is.RumourLimit)
 	for i, r := range o.Is.Rumours {
-		if r.Sends < 0 || r.Sends >= o.Is.RumourLimit {
-			return fmt.Errorf("the rumour about %v waits after %d sends: the limit is %d", r.Subject, r.Sends, o.Is.RumourLimit)
+		if r.Sends < 0 || r.Sends >= s.limit {
+			return fmt.Errorf("the rumour about %v waits after %d sends: the limit is %d", r.Subject, r.Sends, s.limit)
 		}
 		same := func(x swim.Rumour) bool { return x.Subject == r.Subject && x.Record == r.Record }
 		if slices.ContainsFunc(o.Is.Rumours[:i], same) {
@@ -204,6 +226,9 @@ func Invariant22NothingIsLeftBehind(o *Observation) error {
 	tokens := len(o.Process.shadow.tokens)
 	if limit := 8 + 2*int(cfg.StreamTimeout/cfg.ProbePeriod) + 5*int(cfg.StreamTimeout/cfg.JoinRetry); tokens > limit {
 		return fmt.Errorf("%d streams are open: at most %d", tokens, limit)
+	}
+	if o.Process.node.Silent() {
+		tokens = 0 // what it had asked for is nobody's any more
 	}
 	if o.Is.Streams != tokens {
 		return fmt.Errorf("it remembers %d streams, %d are open", o.Is.Streams, tokens)

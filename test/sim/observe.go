@@ -61,6 +61,7 @@ type shadow struct {
 	tokens  map[uint64]bool
 	probed  time.Duration           // last time that a probe began or none could
 	news    map[model.NodeID]uint64 // epoch up to which an identity was news
+	limit   int                     // the greatest rumour limit so far
 	silent  bool
 }
 

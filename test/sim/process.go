@@ -182,7 +182,7 @@ func (w *World) Reinstall(p *Process, name string, contacts []netip.AddrPort) *P
 // Leave lets a process say good-bye. End takes it away once that has spread.
 func (w *World) Leave(p *Process) {
 	w.Tally.Count(FaultLeave)
-	p.leaving = true
+	p.leaving = !p.Silent()
 	w.note("%s: leave", short(p.Name))
 	w.call(p, CallLeave, nil, nil, func() error { p.node.Leave(w.Now()); return nil })
 }

@@ -100,7 +100,10 @@ func (r *run) restart(p *Process) {
 	if r.chance(0.2) {
 		back = 1 + r.rng.Uint64N(3)
 	}
-	r.slots[r.slot(p)] = r.Restart(p, r.chance(0.3), back, r.join())
+	// Without contacts, addresses that stay are all that members have to find
+	// each other again.
+	move := r.contacts && r.chance(0.3)
+	r.slots[r.slot(p)] = r.Restart(p, move, back, r.peers(p))
 }
 
 // leave lets p say good-bye, and then end, come back, or linger.

@@ -95,10 +95,12 @@ func (w *World) Run(d time.Duration) {
 // time, or by at most limit. It reports whether done was reached.
 func (w *World) RunUntil(limit, step time.Duration, done func() bool) bool {
 	for end := w.now + limit; ; {
-		if done() {
+		switch {
+		case w.finding != nil:
+			return false
+		case done():
 			return true
-		}
-		if w.finding != nil || w.now >= end {
+		case w.now >= end:
 			return false
 		}
 		w.Run(min(step, end-w.now))
@@ -119,9 +121,12 @@ func (w *World) found(name, sentence, detail string) {
 	}
 }
 
-// Assert records a finding of an invariant of a whole act.
-func (w *World) Assert(name, sentence string, err error) {
-	if err != nil {
+// Assert checks an invariant of a whole act, unless the run has ended already.
+func (w *World) Assert(name, sentence string, check func() error) {
+	if w.finding != nil {
+		return
+	}
+	if err := check(); err != nil {
 		w.found(name, sentence, err.Error())
 	}
 }

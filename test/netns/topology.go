@@ -22,7 +22,6 @@ type Options struct {
 // Topology is a switch and the nodes plugged into it. Its methods may be called by several goroutines.
 type Topology struct {
 	t      testing.TB // nil only while the harness tests its own death
-	name   string     // common part of the names of its namespaces
 	bridge *space
 	nodes  []*Node
 

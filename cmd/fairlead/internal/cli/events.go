@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -99,39 +100,46 @@ func (a *app) printEvents(ctx context.Context, c *client.Client, after uint64, f
 	// Addresses that told of something are shown by name. Without the list
 	// they are shown as they are.
 	members, _ := c.Members(ctx)
-	names := make(map[string]string)
+	line := eventLine{names: make(map[string]string), nameWidth: len("-")}
 	for _, m := range members {
-		names[m.Addr] = m.Name
+		line.names[m.Addr] = m.Name
+		line.nameWidth = max(line.nameWidth, utf8.RuneCountInString(printable(m.Name)))
 	}
 	for e, err := range c.Events(ctx, after, follow) {
 		if err != nil {
 			return err
 		}
 		if e.Member.Addr != "" {
-			names[e.Member.Addr] = e.Member.Name
+			line.names[e.Member.Addr] = e.Member.Name
 		}
 		if !e.Resync && e.At.Before(since) {
 			continue
 		}
-		if err := a.printEvent(e, names); err != nil {
+		if err := a.printEvent(e, line); err != nil {
 			return fmt.Errorf("write an event: %w", err)
 		}
 	}
 	return nil
 }
 
-func (a *app) printEvent(e client.Event, names map[string]string) error {
+// eventLine is what the text form needs to know beside the event.
+type eventLine struct {
+	names     map[string]string // by address
+	nameWidth int               // of the column
+}
+
+func (a *app) printEvent(e client.Event, line eventLine) error {
 	if a.output == "json" {
 		return printJSON(a.env.Stdout, toEventJSON(e))
 	}
 	if e.Resync {
-		_, err := fmt.Fprintf(a.env.Stdout, "%s  %s  earlier transitions are no longer kept; %d members now\n",
-			clock(a.env, a.env.Now(), eventTime), resync, len(e.Members))
+		_, err := fmt.Fprintf(a.env.Stdout, "%s  %-*s  %-9s  earlier transitions are no longer kept; %d members now\n",
+			clock(a.env, a.env.Now(), eventTime), line.nameWidth, "-", resync, len(e.Members))
 		return err
 	}
 	transition := paint(a.env.colour(), stateColour(e.Member.State), fmt.Sprintf("%-9s", e.Kind))
-	_, err := fmt.Fprintf(a.env.Stdout, "%s  %-12s  %s  %s\n",
-		clock(a.env, e.At, eventTime), printable(e.Member.Name), transition, eventDetail(e, names))
+	_, err := fmt.Fprintf(a.env.Stdout, "%s  %-*s  %s  %s\n",
+		clock(a.env, e.At, eventTime), line.nameWidth, printable(e.Member.Name), transition, eventDetail(e, line.names))
 	return err
 }
 

@@ -108,6 +108,7 @@ func outputs() []string { return []string{"text", "json"} }
 // that is none of them is a usage error.
 func group(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
+	cmd.SuggestionsMinimumDistance = 2 // typing errors that are still meant
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()

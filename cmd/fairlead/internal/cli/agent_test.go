@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// agentArgs are flags for an agent on loopback with its files in dir.
+func agentArgs(dir, name string) []string {
+	return []string{
+		"agent", "--node.name", name, "--node.data_dir", filepath.Join(dir, "data"), "--gossip.bind", "127.0.0.1:0",
+		"--gossip.profile", "local", "--api.socket", filepath.Join(dir, "api.sock"), "--api.listen", "off", "--http.listen", "off",
+	}
+}
+
+func TestAgentLifeByCommands(t *testing.T) {
+	dir := shortDir(t)
+	socket := filepath.Join(dir, "api.sock")
+	agent := newCommand(t)
+	agent.setenv("FAIRLEAD_LOG_FORMAT=json")
+	agent.start(agentArgs(dir, "n1")...)
+	agent.waitOutput(t, `"msg":"ready"`)
+
+	members := newCommand(t)
+	if code := members.run("members", "-o", "json", "--api", socket); code != 0 {
+		t.Fatal(members.err.String())
+	}
+	var list []map[string]any
+	if err := json.Unmarshal([]byte(members.out.String()), &list); err != nil || len(list) != 1 {
+		t.Fatalf("%v: %s", err, members.out.String())
+	}
+	if len(list[0]) != 7 || list[0]["name"] != "n1" || list[0]["state"] != "alive" || list[0]["role"] != "member" || list[0]["epoch"] != 1.0 {
+		t.Errorf("members: %s", members.out.String())
+	}
+
+	show := newCommand(t)
+	if code := show.run("config", "show", "--origin", "--api", socket); code != 0 {
+		t.Fatal(show.err.String())
+	}
+	for _, want := range []string{"env FAIRLEAD_LOG_FORMAT", "flag --node.name", "default"} {
+		if !strings.Contains(show.out.String(), want) {
+			t.Errorf("config show lacks %q:\n%s", want, show.out.String())
+		}
+	}
+
+	second := newCommand(t)
+	if code := second.run(agentArgs(dir, "n2")...); code != 1 {
+		t.Errorf("a second agent on one socket: exit code %d", code)
+	}
+	if got := second.err.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "another agent answers on the socket "+socket) {
+		t.Errorf("a second agent on one socket: %q, want one clear line", got)
+	}
+
+	leave := newCommand(t)
+	if code := leave.run("leave", "--api", socket); code != 0 || leave.out.String() != "n1 left its cluster and its agent stopped\n" {
+		t.Errorf("leave: %d: %s%s", code, leave.out.String(), leave.err.String())
+	}
+	if code := agent.wait(t); code != 0 {
+		t.Errorf("the agent that left: exit code %d\n%s", code, agent.err.String())
+	}
+	if code := leave.run("leave", "--api", socket); code != 1 {
+		t.Errorf("leave without an agent: exit code %d", code)
+	}
+}
+
+func TestAgentStopsBySignal(t *testing.T) {
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		agent := newCommand(t)
+		agent.start(agentArgs(shortDir(t), "n1")...)
+		agent.waitOutput(t, "msg=ready")
+		agent.signals <- s
+		if code := agent.wait(t); code != 0 {
+			t.Errorf("%v: exit code %d\n%s", s, code, agent.err.String())
+		}
+	}
+}
+
+// SIGHUP reads file, variables and flags again, with the flags as they were.
+func TestAgentReloadsItsFile(t *testing.T) {
+	dir := shortDir(t)
+	file := filepath.Join(dir, "fairlead.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("log: {level: info}\n")
+	agent := newCommand(t)
+	agent.start(append(agentArgs(dir, "n1"), "--config", file)...)
+	agent.waitOutput(t, "msg=ready")
+
+	write("log: {level: debug}\nraft: {voters: 5}\n")
+	agent.signals <- syscall.SIGHUP
+	agent.waitOutput(t, "applied=log.level")
+	if !strings.Contains(agent.err.String(), "key=raft.voters") {
+		t.Errorf("the key that needs a restart is not named:\n%s", agent.err.String())
+	}
+	write("log: {level: loud}\n")
+	agent.signals <- syscall.SIGHUP
+	agent.waitOutput(t, "reload failed")
+	agent.signals <- syscall.SIGTERM
+	if code := agent.wait(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestLeaveJSON(t *testing.T) {
+	dir := shortDir(t)
+	agent := newCommand(t)
+	agent.start(agentArgs(dir, "n1")...)
+	agent.waitOutput(t, "msg=ready")
+	leave := newCommand(t)
+	code := leave.run("leave", "-o", "json", "--api", filepath.Join(dir, "api.sock"))
+	if code != 0 || leave.out.String() != `{"name":"n1","state":"left"}`+"\n" {
+		t.Errorf("%d: %s%s", code, leave.out.String(), leave.err.String())
+	}
+	agent.wait(t)
+}
+
+func TestValidateJSON(t *testing.T) {
+	var got validationJSON
+	validate := func(text string) int {
+		t.Helper()
+		cmd := newCommand(t)
+		code := cmd.run("config", "validate", "-o", "json", writeFile(t, text))
+		if err := json.Unmarshal([]byte(cmd.out.String()), &got); err != nil {
+			t.Fatalf("%v: %s", err, cmd.out.String())
+		}
+		return code
+	}
+	if code := validate("node: {nmae: x}\ngossip: {profile: moon}\n"); code != 1 || got.OK || len(got.Errors) != 2 {
+		t.Errorf("%d: %+v", code, got)
+	}
+	if code := validate("raft: {voters: 5}\n"); code != 0 || !got.OK || len(got.Errors) != 0 || len(got.Warnings) != 1 {
+		t.Errorf("%d: %+v", code, got)
+	}
+}

@@ -134,7 +134,7 @@ func (a Access) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 func ListenTCP(key, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("api: %s: %w: free the address, or set %s to another one or to off", key, unwrapOp(err), key)
+		return nil, fmt.Errorf("api: %s: %w: set %s to an address that this agent may use, or to off", key, unwrapOp(err), key)
 	}
 	return l, nil
 }

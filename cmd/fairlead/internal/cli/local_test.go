@@ -110,6 +110,13 @@ func TestDevTakesItsAgentsAlong(t *testing.T) {
 		return "the members:\n" + out.String()
 	})
 	pids := agentPIDs(t, devDir(env))
+	t.Cleanup(func() {
+		for _, pid := range pids {
+			if t.Failed() {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
 	if err := dev.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,15 @@ func Invariant08SuspectsHaveTimers(o *Observation) error {
 			continue
 		}
 		suspects++
-		if life := clock.Deadline.Sub(clock.Since); life < clock.Least || life > clock.Longest {
-			return fmt.Errorf("the suspicion of %s lives %v: want %v to %v", m.Name, life, clock.Least, clock.Longest)
+		// The bounds follow the number of members, a timer keeps those it was
+		// set by.
+		s := &o.Process.shadow
+		if s.least == 0 || clock.Least < s.least {
+			s.least = clock.Least
+		}
+		s.longest = max(s.longest, clock.Longest)
+		if life := clock.Deadline.Sub(clock.Since); life < s.least || life > s.longest {
+			return fmt.Errorf("the suspicion of %s lives %v: want %v to %v", m.Name, life, s.least, s.longest)
 		}
 		if o.Call == CallTick && o.Process.member() && !clock.Deadline.After(o.Now()) {
 			return fmt.Errorf("the suspicion of %s was due %v ago", m.Name, o.Now().Sub(clock.Deadline))
@@ -44,7 +51,7 @@ func Invariant08SuspectsHaveTimers(o *Observation) error {
 		}
 		due := clock.Deadline
 		if o.Is.Counters.FailedProbes > o.Was.Counters.FailedProbes {
-			due = clock.Since.Add(clock.Least) // its own accusation, in the same call, made it due
+			due = clock.Since.Add(o.Process.shadow.least) // its own accusation, in the same call, made it due
 		}
 		if due.After(o.Now()) {
 			return fmt.Errorf("%s was declared dead %v before its time", e.Member.Name, due.Sub(o.Now()))
@@ -174,7 +181,7 @@ func (o *Observation) isNews(r swim.Rumour) bool {
 func (o *Observation) noteIdentities() {
 	news := o.Process.shadow.news
 	for i := range o.Heard {
-		if c := &o.Heard[i]; c.HasMeta {
+		if c := &o.Heard[i]; c.HasMeta && row(o.After, c.Subject) != nil {
 			news[c.Subject] = max(news[c.Subject], c.Value.Epoch)
 		}
 	}

@@ -62,6 +62,8 @@ type shadow struct {
 	probed  time.Duration           // last time that a probe began or none could
 	news    map[model.NodeID]uint64 // epoch up to which an identity was news
 	limit   int                     // the greatest rumour limit so far
+	least   time.Duration           // the shortest and longest that a suspicion
+	longest time.Duration           // could live so far
 	silent  bool
 }
 

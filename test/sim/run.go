@@ -153,7 +153,10 @@ func (r *run) form(nodes int) {
 // agree waits until the live agree, at most limit, and returns how long it took.
 func (r *run) agree(when string, limit time.Duration) time.Duration {
 	from := r.now
-	if !r.RunUntil(limit, 100*time.Millisecond, func() bool { return Invariant15LiveAgree(r.World) == nil }) {
+	if !r.RunUntil(limit, 100*time.Millisecond, func() bool {
+		r.startSilent()
+		return Invariant15LiveAgree(r.World) == nil
+	}) {
 		r.Assert("Invariant15LiveAgree", "Once all faults have ended, the live agree within Floor.", func() error {
 			if err := Invariant15LiveAgree(r.World); err != nil {
 				return fmt.Errorf("%s, after %v: %w", when, r.now-from, err)
@@ -162,6 +165,16 @@ func (r *run) agree(when string, limit time.Duration) time.Duration {
 		})
 	}
 	return r.now - from
+}
+
+// startSilent does what an operator does about a node that fell silent because
+// its directory was copied: the copy is gone, so it is started again.
+func (r *run) startSilent() {
+	for i, p := range r.slots {
+		if p.running() && p.Silent() {
+			r.slots[i] = r.Restart(p, false, 0, r.peers(p))
+		}
+	}
 }
 
 // heal ends all faults and waits for agreement. Nothing may happen after it.
@@ -178,7 +191,7 @@ func (r *run) heal() (took, floor time.Duration) {
 		switch {
 		case p.running() && p.leaving && r.chance(0.5):
 			r.Rejoin(p)
-		case p.running() && p.leaving, p.running() && p.Silent():
+		case p.running() && p.leaving:
 			r.End(p)
 		}
 		if !p.running() && (i < max(2, r.seeds) || r.chance(0.5)) {

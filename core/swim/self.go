@@ -119,10 +119,13 @@ func (n *Node) Leave(now time.Time) {
 // LeaveDone reports whether the good-bye has spread as far as this node takes
 // it: the rumour was sent out, and the receivers had time to pass it on.
 func (n *Node) LeaveDone() bool {
-	if n.silent || len(n.live.list) == 0 {
+	switch {
+	case n.silent || len(n.live.list) == 0 && len(n.streams) == 0:
 		return true
+	case !n.departed() || n.now.Before(n.leaveEnd()):
+		return false // an exchange under way may still show to whom we are known
 	}
-	return n.departed() && !n.self.rumours[classClaim].queued && !n.now.Before(n.leaveEnd())
+	return len(n.live.list) == 0 || !n.self.rumours[classClaim].queued
 }
 
 // leaveEnd is when those that heard the good-bye had time to pass it on.

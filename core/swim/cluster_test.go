@@ -1,6 +1,8 @@
 package swim_test
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -12,14 +14,23 @@ import (
 	"github.com/fairlead/fairlead/core/swim"
 )
 
-// cluster runs nodes in virtual time on a perfect network with a delay of one
-// millisecond. down cuts a node off, as a crash does.
+// cluster runs nodes in virtual time on a network with a delay of one
+// millisecond. Nodes that are down neither run nor hear, as after a crash or a
+// stop; cut severs one way between two addresses.
 type cluster struct {
 	now   time.Time
 	nodes map[netip.AddrPort]*swim.Node
 	down  map[netip.AddrPort]bool
+	cut   func(from, to netip.AddrPort) bool
 	mail  []mail
-	log   []string
+	log   []seen
+	sent  int // packets
+}
+
+// seen is an event at the node of an address.
+type seen struct {
+	swim.Event
+	by netip.AddrPort
 }
 
 type mail struct {
@@ -35,20 +46,30 @@ func newCluster() *cluster {
 	return &cluster{now: time.Unix(1_000_000, 0), nodes: map[netip.AddrPort]*swim.Node{}, down: map[netip.AddrPort]bool{}}
 }
 
+// seeded is a source of chance for node i.
+func seeded(i uint64) *rand.Rand { return rand.New(rand.NewPCG(i, 1)) }
+
 func lan() swim.Config {
 	c := swim.DefaultLAN()
 	c.Cluster = "test"
 	return c
 }
 
-func (c *cluster) start(t *testing.T, i int, epoch uint64, contacts ...int) *swim.Node {
+// boot starts node i at its address, which asks contacts.
+func (c *cluster) boot(t *testing.T, i int, epoch uint64, contacts ...int) *swim.Node {
 	t.Helper()
-	n, err := swim.New(lan(), swim.Self{ID: model.NodeID(i), Name: fmt.Sprintf("n%d", i), Addr: addr(i)}, epoch, rand.New(rand.NewPCG(uint64(i), epoch)), c.now)
+	return c.bootAt(t, i, i, epoch, contacts...)
+}
+
+func (c *cluster) bootAt(t *testing.T, i, at int, epoch uint64, contacts ...int) *swim.Node {
+	t.Helper()
+	self := swim.Self{ID: model.NodeID(i), Name: fmt.Sprintf("n%d", i), Addr: addr(at)}
+	n, err := swim.New(lan(), self, epoch, rand.New(rand.NewPCG(uint64(at), epoch)), c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	delete(c.down, addr(i))
-	c.nodes[addr(i)] = n
+	delete(c.down, addr(at))
+	c.nodes[addr(at)] = n
 	var to []netip.AddrPort
 	for _, j := range contacts {
 		to = append(to, addr(j))
@@ -56,6 +77,72 @@ func (c *cluster) start(t *testing.T, i int, epoch uint64, contacts ...int) *swi
 	n.Join(to, c.now)
 	c.pump()
 	return n
+}
+
+// formed returns a cluster of nodes 1 to n that know each other.
+func formed(t *testing.T, n int) *cluster {
+	t.Helper()
+	c := newCluster()
+	for i := 1; i <= n; i++ {
+		c.boot(t, i, 1, 1)
+	}
+	c.mustAgree(t, 2*time.Second, n)
+	return c
+}
+
+// agreed reports whether all nodes that are up hold each other, and nobody
+// else, for alive at the same values.
+func (c *cluster) agreed(n int) bool {
+	var first []swim.Member
+	for _, a := range c.order() {
+		if c.up(a) == nil || c.up(a).Silent() {
+			continue
+		}
+		var live []swim.Member
+		for _, m := range c.nodes[a].Members() {
+			if m.Value.State == model.StateAlive {
+				live = append(live, m)
+			} else if m.Value.State == model.StateSuspect {
+				return false
+			}
+		}
+		slices.SortFunc(live, func(a, b swim.Member) int { return cmp.Compare(a.ID, b.ID) })
+		if first == nil {
+			first = live
+		}
+		if len(live) != n || !slices.EqualFunc(live, first, func(a, b swim.Member) bool {
+			return a.ID == b.ID && a.Value == b.Value && a.Addr == b.Addr && a.Name == b.Name
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// mustAgree runs until n members are agreed upon and returns how long it took.
+func (c *cluster) mustAgree(t *testing.T, within time.Duration, n int) time.Duration {
+	t.Helper()
+	start := c.now
+	for !c.agreed(n) {
+		if c.now.Sub(start) > within {
+			for _, a := range c.order() {
+				t.Log(a, c.down[a], c.nodes[a].Members())
+			}
+			t.Fatalf("no agreement upon %d members after %v", n, within)
+		}
+		c.run(50 * time.Millisecond)
+	}
+	return c.now.Sub(start)
+}
+
+// first returns the first event of a kind about id, at any node.
+func (c *cluster) first(k swim.EventKind, id model.NodeID) *seen {
+	for i := range c.log {
+		if c.log[i].Kind == k && c.log[i].Member.ID == id {
+			return &c.log[i]
+		}
+	}
+	return nil
 }
 
 func (c *cluster) later(run func()) { c.mail = append(c.mail, mail{c.now.Add(time.Millisecond), run}) }
@@ -72,16 +159,17 @@ func (c *cluster) pump() {
 		n := c.nodes[a]
 		r := n.Ready()
 		for _, e := range r.Events {
-			c.log = append(c.log, fmt.Sprintf("%.3f %v %v %v %v %s", c.now.Sub(time.Unix(1_000_000, 0)).Seconds(), a.Addr(), e.Kind, e.Member.Name, e.Member.Value, e.Detail))
+			c.log = append(c.log, seen{e, a})
 		}
 		if c.down[a] {
 			continue
 		}
 		for _, p := range r.Packets {
 			data, to := slices.Clone(p.Data), p.To
+			c.sent++
 			c.later(func() {
-				if n := c.up(to); n != nil {
-					if err := n.Step(a, data, c.now); err != nil {
+				if n := c.up(to); n != nil && !c.severed(a, to) {
+					if err := n.Step(a, data, c.now); err != nil && !errors.Is(err, swim.ErrSilent) {
 						panic(err)
 					}
 				}
@@ -90,17 +178,17 @@ func (c *cluster) pump() {
 		for _, s := range r.Streams {
 			c.later(func() {
 				peer := c.up(s.To)
-				if peer == nil {
+				if peer == nil || peer.Silent() || n.Silent() || c.severed(a, s.To) || c.severed(s.To, a) {
 					n.StreamClosed(s.Token, swim.StreamFailed, c.now)
 					return
 				}
 				for _, f := range s.Frames {
 					reply, err := peer.ServeFrame(f, c.now)
-					if err != nil {
+					if err != nil && !errors.Is(err, swim.ErrSilent) {
 						panic(err)
 					}
 					for _, f := range reply {
-						if err := n.StreamFrame(s.Token, f, c.now); err != nil {
+						if err := n.StreamFrame(s.Token, f, c.now); err != nil && !errors.Is(err, swim.ErrSilent) {
 							panic(err)
 						}
 					}
@@ -110,6 +198,8 @@ func (c *cluster) pump() {
 		}
 	}
 }
+
+func (c *cluster) severed(from, to netip.AddrPort) bool { return c.cut != nil && c.cut(from, to) }
 
 func (c *cluster) order() []netip.AddrPort {
 	var all []netip.AddrPort
@@ -158,36 +248,5 @@ func (c *cluster) run(d time.Duration) {
 		if !c.now.Before(end) {
 			return
 		}
-	}
-}
-
-func TestSmoke(t *testing.T) {
-	c := newCluster()
-	for i := 1; i <= 5; i++ {
-		c.start(t, i, 1, 1)
-	}
-	c.run(60 * time.Second)
-	for _, a := range c.order() {
-		t.Log(a, len(c.nodes[a].Members()), fmt.Sprintf("%+v", c.nodes[a].Inspect()))
-	}
-	t.Log("kill 3 at", c.now.Sub(time.Unix(1_000_000, 0)))
-	c.down[addr(3)] = true
-	c.run(30 * time.Second)
-	t.Log("start 3")
-	c.start(t, 3, 2, 1)
-	c.run(5 * time.Second)
-	t.Log("leave 2")
-	c.nodes[addr(2)].Leave(c.now)
-	c.run(2 * time.Second)
-	t.Log(c.nodes[addr(2)].LeaveDone())
-	c.down[addr(2)] = true
-	c.run(10 * time.Second)
-	t.Log("freeze 4")
-	c.down[addr(4)] = true
-	c.run(10 * time.Second)
-	delete(c.down, addr(4))
-	c.run(10 * time.Second)
-	for _, l := range c.log {
-		t.Log(l)
 	}
 }

@@ -231,8 +231,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: GossipFanout %d, RetransmitMult %d and RetransmitMin %d must be at least 1", ErrConfig, c.GossipFanout, c.RetransmitMult, c.RetransmitMin)
 	case c.MTU < 768 || c.MTU > 65000:
 		return fmt.Errorf("%w: MTU is %d: want 768 to 65000, a record of 512 bytes must fit", ErrConfig, c.MTU)
-	case c.QueueBytes < c.MTU:
-		return fmt.Errorf("%w: QueueBytes %d is below one packet (MTU %d)", ErrConfig, c.QueueBytes, c.MTU)
+	case c.QueueBytes < 2*c.MTU:
+		return fmt.Errorf("%w: QueueBytes is %d: want two packets at least (MTU %d), half of it is for records", ErrConfig, c.QueueBytes, c.MTU)
 	case c.TombstonesMin < 1 || c.RelayMax < 1:
 		return fmt.Errorf("%w: TombstonesMin %d and RelayMax %d must be at least 1", ErrConfig, c.TombstonesMin, c.RelayMax)
 	}

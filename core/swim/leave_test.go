@@ -11,8 +11,8 @@ import (
 // contact already, although it knows nobody: it may not go without a word.
 func TestLeaveDuringTheFirstExchange(t *testing.T) {
 	c := newCluster()
-	seed := c.start(t, 1, 1)
-	n := c.start(t, 2, 1, 1)
+	seed := c.boot(t, 1, 1)
+	n := c.boot(t, 2, 1, 1)
 	n.Leave(c.now)
 	for waited := time.Duration(0); !n.LeaveDone(); waited += 10 * time.Millisecond {
 		if waited > 5*time.Second {

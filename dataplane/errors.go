@@ -3,8 +3,8 @@ package dataplane
 import "errors"
 
 // Errors of the contract. Each has a wire code, by which a host decides what
-// to do; ErrorCode and package transfer translate. A provider wraps one of
-// them with what, where, which value, and the remedy.
+// to do; ToWire and FromWire of package transfer translate. A provider wraps
+// one of them with what, where, which value, and the remedy.
 var (
 	// ErrInvalid: what was sent is wrong; sending it again is of no use.
 	ErrInvalid = errors.New("dataplane: invalid")

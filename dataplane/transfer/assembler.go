@@ -28,6 +28,7 @@ type Assembler struct {
 	limits  dataplane.Limits
 	fenced  map[string]uint64 // agent id → sessions up to this boot epoch are over
 	applied Applied
+	resumed bool // applied by a former process: its content is not known here
 
 	handles map[uint32]dataplane.Key
 	stated  *dataplane.Snapshot
@@ -125,6 +126,8 @@ func (a *Assembler) Begin(b *pb.Begin) (*Generation, error) {
 		}
 		g.same = true
 		return g, nil
+	case b.GetBase() != 0 && a.resumed:
+		return nil, fmt.Errorf("%w: changes to generation %d, which a former process applied: send a snapshot", dataplane.ErrBaseMismatch, b.GetBase())
 	case b.GetBase() != 0 && b.GetBase() != cur.Generation:
 		return nil, fmt.Errorf("%w: changes to generation %d, applied is %d", dataplane.ErrBaseMismatch, b.GetBase(), cur.Generation)
 	}

@@ -40,7 +40,10 @@ func (g *Generation) Commit() (next *dataplane.Snapshot, delta dataplane.Delta, 
 	}
 	a := g.a
 	g.final = g.stated.Done()
-	if g.final.Len() == 0 && g.kept == nil && a.given.Len() > 0 && !g.begin.GetAllowEmpty() {
+	if g.final.Len() == 0 && g.kept == nil && (a.given.Len() > 0 || a.resumed) && !g.begin.GetAllowEmpty() {
+		if a.resumed {
+			return nil, delta, nil, fmt.Errorf("%w: generation %d would remove all that a former process applied; set allow_empty if that is meant", dataplane.ErrInvalid, g.applied.Generation)
+		}
 		return nil, delta, nil, fmt.Errorf("%w: generation %d would remove all %d services; set allow_empty if that is meant", dataplane.ErrInvalid, g.applied.Generation, a.given.Len())
 	}
 	if err := g.limits(); err != nil {
@@ -100,7 +103,7 @@ func (g *Generation) Accept() {
 			a.owners[b] = k
 		}
 	}
-	a.stated, a.kept, a.given, a.refused, a.applied = g.final, g.kept, g.next, g.refused, g.applied
+	a.stated, a.kept, a.given, a.refused, a.applied, a.resumed = g.final, g.kept, g.next, g.refused, g.applied, false
 }
 
 // affected is every service that may come out differently: those touched, all

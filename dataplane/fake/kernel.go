@@ -1,0 +1,237 @@
+package fake
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// kernel is what is programmed: in memory, or in files that outlive the process.
+//
+//	DIR/INSTANCE/service.NAMESPACE%2FNAME   one service
+//	DIR/INSTANCE/applied                    session, generation and digest of all
+//
+// The file "applied" is absent while services are being changed, so that after a
+// crash in between nothing is believed to be applied.
+type kernel struct {
+	dir      string // "": in memory
+	instance string
+	objects  map[dataplane.Key]object
+	known    bool // objects are all there is, by this process's own work
+}
+
+// object is one programmed service; text is known only for what was found.
+type object struct {
+	svc  *dataplane.Service
+	text string
+}
+
+func (o object) String() string {
+	if o.svc != nil {
+		return render(o.svc)
+	}
+	return o.text
+}
+
+func newKernel(dir string) *kernel {
+	return &kernel{dir: dir, objects: make(map[dataplane.Key]object), known: dir == ""}
+}
+
+func (k *kernel) check() error {
+	if k.dir == "" {
+		return nil
+	}
+	f, err := os.CreateTemp(k.dir, ".probe-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// open looks at what is there of an instance.
+func (k *kernel) open(instance string) dataplane.State {
+	k.instance = instance
+	if k.dir == "" {
+		return dataplane.State{}
+	}
+	k.known = false
+	k.objects = make(map[dataplane.Key]object)
+	for name, text := range k.files(instance) {
+		if key, err := keyOf(name); err == nil {
+			k.objects[key] = object{text: text}
+		}
+	}
+	var s dataplane.State
+	b, err := os.ReadFile(filepath.Join(k.dir, url.PathEscape(instance), "applied"))
+	if err != nil || json.Unmarshal(b, &s) != nil {
+		return dataplane.State{}
+	}
+	return s
+}
+
+func (k *kernel) keys() []dataplane.Key {
+	return slices.SortedFunc(maps.Keys(k.objects), func(a, b dataplane.Key) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// put programs or removes a service and reports whether that changed anything.
+func (k *kernel) put(key dataplane.Key, svc *dataplane.Service) (changed bool, err error) {
+	was, had := k.objects[key]
+	switch {
+	case svc == nil && !had, had && svc != nil && was.svc == svc:
+		return false, nil
+	case svc == nil:
+		if err := k.remove(serviceFile(key)); err != nil {
+			return false, err
+		}
+		delete(k.objects, key)
+		return true, nil
+	}
+	is := object{svc: svc}
+	if had && was.String() == is.String() {
+		k.objects[key] = is
+		return false, nil
+	}
+	if err := k.write(serviceFile(key), is.String); err != nil {
+		return false, err
+	}
+	k.objects[key] = is
+	return true, nil
+}
+
+func (k *kernel) mark(s dataplane.State) error {
+	return k.write("applied", func() string {
+		b, _ := json.Marshal(s) // of plain values: cannot fail
+		return string(b)
+	})
+}
+
+func (k *kernel) unmark() error { return k.remove("applied") }
+
+func (k *kernel) write(name string, text func() string) error {
+	if k.dir == "" {
+		return nil
+	}
+	path := filepath.Join(k.dir, url.PathEscape(k.instance), name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", []byte(text()), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+func (k *kernel) remove(name string) error {
+	if k.dir == "" {
+		return nil
+	}
+	err := os.Remove(filepath.Join(k.dir, url.PathEscape(k.instance), name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// files reads the services of an instance, by the names of their files.
+func (k *kernel) files(instance string) map[string]string {
+	out := make(map[string]string)
+	paths, _ := filepath.Glob(filepath.Join(k.dir, escapeGlob(url.PathEscape(instance)), "service.*"))
+	for _, path := range paths {
+		if b, err := os.ReadFile(path); err == nil {
+			out[filepath.Base(path)] = string(b)
+		}
+	}
+	return out
+}
+
+// cleanup removes objects of one instance or of all, from memory and directory.
+func (k *kernel) cleanup(what dataplane.CleanupOptions) []dataplane.CleanupItem {
+	if k.dir == "" {
+		return k.cleanupMemory(what)
+	}
+	var items []dataplane.CleanupItem
+	entries, _ := os.ReadDir(k.dir)
+	for _, entry := range entries {
+		instance, err := url.PathUnescape(entry.Name())
+		if err != nil || !entry.IsDir() {
+			continue // not ours
+		}
+		ours := what.AllKnown || instance == what.InstanceID
+		for _, name := range slices.Sorted(maps.Keys(k.files(instance))) {
+			items = append(items, k.cleanupFile(filepath.Join(k.dir, entry.Name(), name), ours, what.DryRun))
+		}
+		if ours && !what.DryRun {
+			_ = os.Remove(filepath.Join(k.dir, entry.Name(), "applied"))
+			_ = os.Remove(filepath.Join(k.dir, entry.Name())) // stays if something else is in it
+			if instance == k.instance {
+				k.objects, k.known = make(map[dataplane.Key]object), false
+			}
+		}
+	}
+	return items
+}
+
+func (k *kernel) cleanupFile(path string, ours, dryRun bool) dataplane.CleanupItem {
+	item := dataplane.CleanupItem{Object: path}
+	switch {
+	case !ours:
+		item.Result, item.Message = dataplane.Kept, "of another instance"
+	case dryRun:
+		item.Result = dataplane.WouldRemove
+	default:
+		item.Result = dataplane.Removed
+		if err := os.Remove(path); err != nil {
+			item.Result, item.Message = dataplane.Failed, err.Error()
+		}
+	}
+	return item
+}
+
+func (k *kernel) cleanupMemory(what dataplane.CleanupOptions) []dataplane.CleanupItem {
+	ours := what.AllKnown || what.InstanceID == k.instance
+	var items []dataplane.CleanupItem
+	for _, key := range k.keys() {
+		item := dataplane.CleanupItem{Object: key.String(), Result: dataplane.Removed}
+		switch {
+		case !ours:
+			item.Result, item.Message = dataplane.Kept, "of another instance"
+		case what.DryRun:
+			item.Result = dataplane.WouldRemove
+		default:
+			delete(k.objects, key)
+		}
+		items = append(items, item)
+	}
+	return items
+}
+
+func (k *kernel) String() string {
+	var b strings.Builder
+	for _, key := range k.keys() {
+		b.WriteString(k.objects[key].String())
+	}
+	return b.String()
+}
+
+func serviceFile(k dataplane.Key) string { return "service." + url.PathEscape(k.String()) }
+
+func keyOf(file string) (dataplane.Key, error) {
+	name, err := url.PathUnescape(strings.TrimPrefix(file, "service."))
+	if err != nil {
+		return dataplane.Key{}, fmt.Errorf("fake: file %s: %w", file, err)
+	}
+	return dataplane.ParseKey(name)
+}
+
+func escapeGlob(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
+}

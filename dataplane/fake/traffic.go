@@ -1,0 +1,118 @@
+package fake
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// watcher is one call of Watch.
+type watcher struct {
+	flows bool
+	emit  func(dataplane.Event)
+}
+
+// Connect plays a connection to a service: it is counted and shown to those who
+// watch flows.
+func (p *Provider) Connect(flow dataplane.Flow) {
+	p.mu.Lock()
+	p.counters[flow.Service]++
+	p.mu.Unlock()
+	p.Emit(dataplane.Event{Flow: &flow})
+}
+
+// Emit tells all who watch of an event.
+func (p *Provider) Emit(e dataplane.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.watchers {
+		if e.Flow == nil || w.flows {
+			w.emit(e)
+		}
+	}
+}
+
+// Watching is the number of calls of Watch under way.
+func (p *Provider) Watching() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.watchers)
+}
+
+// Watch passes on what Emit and Connect are given.
+func (p *Provider) Watch(ctx context.Context, flows *dataplane.FlowOptions, emit func(dataplane.Event)) error {
+	w := &watcher{flows: flows != nil, emit: emit}
+	p.mu.Lock()
+	p.watchers[w] = true
+	p.mu.Unlock()
+	<-ctx.Done()
+	p.mu.Lock()
+	delete(p.watchers, w)
+	p.mu.Unlock()
+	return nil
+}
+
+// Stats yields the number of connections of each service that had any.
+func (p *Provider) Stats(_ context.Context, yield func(dataplane.Counter) bool) error {
+	p.mu.Lock()
+	counters := maps.Clone(p.counters)
+	p.mu.Unlock()
+	for _, k := range slices.SortedFunc(maps.Keys(counters), func(a, b dataplane.Key) int { return cmp.Compare(a.String(), b.String()) }) {
+		if !yield(dataplane.Counter{Service: k, Name: "connections", Value: counters[k]}) {
+			break
+		}
+	}
+	return nil
+}
+
+// Open plays n connections that Drain has to wait for.
+func (p *Provider) Open(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open += n
+}
+
+// CloseOne ends one of them.
+func (p *Provider) CloseOne() {
+	p.mu.Lock()
+	p.open--
+	p.mu.Unlock()
+	select {
+	case p.closed <- struct{}{}:
+	default:
+	}
+}
+
+// Drain waits until all connections are closed, and forces them at the deadline.
+func (p *Provider) Drain(ctx context.Context, deadline time.Time, progress func(dataplane.DrainProgress)) error {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	p.mu.Lock()
+	start := p.open
+	p.mu.Unlock()
+	for {
+		p.mu.Lock()
+		now := dataplane.DrainProgress{Active: p.open, Closed: start - p.open}
+		p.mu.Unlock()
+		progress(now)
+		if now.Active <= 0 {
+			return nil
+		}
+		select {
+		case <-p.closed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+			p.mu.Lock()
+			forced := p.open
+			p.open = 0
+			p.mu.Unlock()
+			progress(dataplane.DrainProgress{Closed: start - forced, Forced: forced})
+			return nil
+		}
+	}
+}

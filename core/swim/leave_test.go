@@ -13,6 +13,7 @@ func TestLeaveDuringTheFirstExchange(t *testing.T) {
 	c := newCluster()
 	seed := c.boot(t, 1, 1)
 	n := c.boot(t, 2, 1, 1)
+	c.run(time.Millisecond / 2) // asked, not answered
 	n.Leave(c.now)
 	for waited := time.Duration(0); !n.LeaveDone(); waited += 10 * time.Millisecond {
 		if waited > 5*time.Second {

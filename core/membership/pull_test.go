@@ -60,8 +60,8 @@ func TestLyingMembersDoNotSpoilADefinition(t *testing.T) {
 				if lied != 2 {
 					t.Fatalf("lied %d times, want 2", lied)
 				}
-				if got := c.nodes[1].metric(t, "pulls_total", "failed") + c.nodes[1].metric(t, "pulls_total", "not-there"); got != 2 {
-					t.Errorf("%v pulls went wrong, want 2", got)
+				if got := c.nodes[1].metric(t, "pulls_total", "failed") + c.nodes[1].metric(t, "pulls_total", "not-there"); got < 2 {
+					t.Errorf("%v pulls went wrong, want the 2 lies at least", got)
 				}
 			})
 		})

@@ -10,21 +10,6 @@ import (
 	"github.com/fairlead/fairlead/core/model"
 )
 
-// saw is nil when the agent's history has an event of kind whose detail has
-// every one of the words.
-func (a *agent) saw(kind string, words ...string) error {
-	for _, e := range a.events() {
-		ok := e.Kind == kind
-		for _, w := range words {
-			ok = ok && strings.Contains(e.Detail, w)
-		}
-		if ok {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s saw no %s with %q", a.name, kind, words)
-}
-
 // printed is nil when the agent's log has a line with every one of the words.
 func (a *agent) printed(words ...string) error {
 	for line := range strings.Lines(a.proc.Output()) {

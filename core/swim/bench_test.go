@@ -69,11 +69,11 @@ func BenchmarkStepPing(b *testing.B) {
 // BenchmarkTickIdle measures a period of a node of 1,000 members: a ping out,
 // its ack in.
 func BenchmarkTickIdle(b *testing.B) {
-	node, codec, now := idle(b, 1000)
+	node, codec, _ := idle(b, 1000)
 	reply := make([]byte, 0, 64)
 	b.ReportAllocs()
 	for b.Loop() {
-		now = node.NextDeadline()
+		now := node.NextDeadline()
 		node.Tick(now)
 		for _, p := range node.Ready().Packets {
 			open, err := codec.Open(p.Data)

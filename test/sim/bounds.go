@@ -11,8 +11,12 @@ import (
 // faults: a node sends it a limited number of times, once per gossip interval,
 // and one that learns it does the same.
 func Spread(cfg *swim.Config, n int) time.Duration {
-	limit := max(cfg.RetransmitMin, cfg.RetransmitMult*int(math.Ceil(math.Log10(float64(n+1)))))
-	return 2 * time.Duration(limit) * cfg.GossipInterval
+	return 2 * time.Duration(RumourLimit(cfg, n)) * cfg.GossipInterval
+}
+
+// RumourLimit is how often a node sends one rumour in a cluster of n.
+func RumourLimit(cfg *swim.Config, n int) int {
+	return max(cfg.RetransmitMin, cfg.RetransmitMult*int(math.Ceil(math.Log10(float64(n+1)))))
 }
 
 // Detection is D(n): in how long all of n members without faults have seen
@@ -30,18 +34,21 @@ func Detection(cfg *swim.Config, n int) time.Duration {
 }
 
 // Floor is in how long the live of n members agree once all faults have ended,
-// with graves members that were held dead.
+// with graves members that may be held dead.
 //
 //	Detection(n)                      what is wrongly held alive dies
 //	graves · TombstoneProbeInterval   what is wrongly held dead is asked
 //	5/4 · ContactInterval             clusters that lost each other meet
-//	rounds · 5/4 · ExchangeInterval   what rumours lost is found by an exchange
-//
-// An exchange is with a random member, so one round may miss the pair that
-// differs; four rounds miss it in no more than 1 of 10^4 cases in which rumours
-// failed before.
+//	5/4 · ExchangeInterval            what rumours lost is found by an exchange
 func Floor(cfg *swim.Config, n, graves int) time.Duration {
-	const rounds = 4
 	return Detection(cfg, n) + time.Duration(graves)*cfg.TombstoneProbeInterval +
-		cfg.ContactInterval*5/4 + rounds*cfg.ExchangeInterval*5/4
+		cfg.ContactInterval*5/4 + cfg.ExchangeInterval*5/4
+}
+
+// Reunion is in how long the sides of a partition of n agree again when nobody
+// has contacts: each side asks one of its dead at a time, the first that
+// answers starts an exchange, and what is learned spreads. Accusations that
+// crossed in the meantime are refuted.
+func Reunion(cfg *swim.Config, n int) time.Duration {
+	return 2*cfg.TombstoneProbeInterval + cfg.ProbePeriod + 2*Spread(cfg, n)
 }

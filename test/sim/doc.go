@@ -4,12 +4,13 @@
 //
 // A World is the machines, the network between them and the clock. Its only
 // source of chance is the seed: the same seed gives the same run, byte by byte.
-// A Run drives one World through five acts:
+// A Run drives one World through six acts:
 //
 //	formation    join through a seed, one leave, no fault: nobody is suspected
 //	storm        loss, delay, duplication, reordering, cuts, partitions, pauses,
 //	             crashes, restarts, restored directories, reinstalls, …
 //	heal         all faults end: within Floor the live agree, and stay agreed
+//	reunion      a partition without contacts: the sides find each other by the dead
 //	one-way cut  one direction of one link is gone: nobody dies of it
 //	crash        one process ends: all see it within Detection, then all is quiet
 //

@@ -134,7 +134,7 @@ func Invariant10RumoursAreBounded(o *Observation) error {
 	// The limit grows and falls with the members; what was sent often under a
 	// higher one goes once more.
 	s := &o.Process.shadow
-	s.limit = max(s.limit, o.Is.RumourLimit)
+	s.limit = max(s.limit, RumourLimit(&o.World.Cfg, max(o.Was.Live, o.Is.Live)+2))
 	for i, r := range o.Is.Rumours {
 		if r.Sends < 0 || r.Sends >= s.limit {
 			return fmt.Errorf("the rumour about %v waits after %d sends: the limit is %d", r.Subject, r.Sends, s.limit)

@@ -20,6 +20,7 @@ type Result struct {
 	Virtual  time.Duration
 	Healed   time.Duration // from the end of the faults to agreement
 	Floor    time.Duration // the most that Healed may be
+	Reunited time.Duration // from the end of a partition to agreement
 	Detected time.Duration // of the crash in the end
 	Tally    *Tally
 	Finding  *Finding
@@ -55,6 +56,7 @@ func Run(seed uint64) Result {
 	r.form(nodes)
 	r.storm(45*time.Second + r.between(0, 45*time.Second))
 	res.Healed, res.Floor = r.heal()
+	res.Reunited = r.reunion()
 	r.oneWay()
 	res.Detected = r.lastCrash()
 	res.Trace, res.Records, res.Virtual = r.Trace.Sum(), r.Trace.Count(), r.Elapsed()
@@ -215,6 +217,37 @@ func (r *run) heal() (took, floor time.Duration) {
 	r.Run(5 * time.Second)
 	r.Assert("Invariant15LiveAgree", "Once the live agree, they stay agreed.", r.holds(Invariant15LiveAgree))
 	return took, floor
+}
+
+// reunion parts the live until both sides hold each other dead, without any
+// contacts, and heals it. Tombstones are all they have to find each other by.
+func (r *run) reunion() time.Duration {
+	live := r.Live()
+	if len(live) < 2 || r.finding != nil || r.Cfg.TombstoneTTL < time.Hour {
+		return 0
+	}
+	r.SetCalm(false)
+	for _, p := range live {
+		r.Contacts(p, nil)
+	}
+	side := live[:1+r.rng.IntN(len(live)-1)]
+	r.Partition(side)
+	other := live[len(side)]
+	parted := r.RunUntil(2*Detection(&r.Cfg, len(live)), time.Second, func() bool {
+		return row(live[0].shadow.rows, other.Disk.ID).Value.State == model.StateDead &&
+			row(other.shadow.rows, live[0].Disk.ID).Value.State == model.StateDead
+	})
+	if !parted {
+		r.Assert("Invariant14CrashIsDetected", "The sides of a partition hold each other dead in time.", func() error {
+			return fmt.Errorf("%s and %s do not after %v", live[0].Name, other.Name, 2*Detection(&r.Cfg, len(live)))
+		})
+	}
+	r.Run(r.between(0, 10*time.Second))
+	r.MendAll()
+	took := r.agree("reunion", Reunion(&r.Cfg, len(live)))
+	r.Run(2 * r.Cfg.ProbePeriod)
+	r.agree("reunion", Reunion(&r.Cfg, len(live)))
+	return took
 }
 
 // oneWay takes one direction of one link away for longer than any suspicion.

@@ -82,7 +82,7 @@ func runAll(first uint64, count int, each func(Result)) {
 func TestSimulation(t *testing.T) {
 	first, count := seeds()
 	tally := NewTally()
-	var slowest, detected Result
+	var slowest, reunited, detected Result
 	var virtual time.Duration
 	var records uint64
 	began := time.Now()
@@ -92,6 +92,9 @@ func TestSimulation(t *testing.T) {
 		records += r.Records
 		if r.Healed > slowest.Healed {
 			slowest = r
+		}
+		if r.Reunited > reunited.Reunited {
+			reunited = r
 		}
 		if r.Detected > detected.Detected {
 			detected = r
@@ -103,6 +106,7 @@ func TestSimulation(t *testing.T) {
 	})
 	t.Logf("seeds %d to %d: %v of virtual time, %d trace records, in %v", first, first+uint64(count)-1, virtual.Round(time.Second), records, time.Since(began).Round(time.Millisecond))
 	t.Logf("slowest agreement after the faults: %v of %v (seed %d, %d nodes)", slowest.Healed, slowest.Floor, slowest.Seed, slowest.Nodes)
+	t.Logf("slowest reunion after a partition: %v (seed %d, %d nodes)", reunited.Reunited, reunited.Seed, reunited.Nodes)
 	t.Logf("slowest detection of a crash: %v (seed %d, %d nodes)", detected.Detected, detected.Seed, detected.Nodes)
 	t.Logf("what happened:\n%s", tally)
 	if missing := tally.Missing(Required()); len(missing) > 0 && count >= fullSeeds/10 {

@@ -17,7 +17,8 @@ import (
 const (
 	peersFile     = "peers.json"
 	peersFileSize = 8 << 20
-	peersDebounce = time.Second     // one write for a burst of changes
+	peersDebounce = time.Second // between two writes
+	peersSettle   = 100 * time.Millisecond
 	peersRetry    = time.Minute     // after a write that failed
 	peersWarn     = 5 * time.Minute // between two warnings about one trouble
 )
@@ -121,6 +122,7 @@ func (k *peersKeeper) touch() {
 // run writes until ctx ends, and then once more.
 func (k *peersKeeper) run(ctx context.Context) {
 	start := k.now()
+	var wrote time.Time
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	<-pause.C
@@ -129,7 +131,9 @@ func (k *peersKeeper) run(ctx context.Context) {
 		select {
 		case <-changed:
 			changed = nil
-			pause.Reset(peersDebounce)
+			// Soon after a quiet time, so that an early crash forgets nobody;
+			// not often while the table is busy.
+			pause.Reset(max(peersSettle, peersDebounce-k.now().Sub(wrote)))
 			continue
 		case <-pause.C:
 			changed = k.changed
@@ -139,6 +143,7 @@ func (k *peersKeeper) run(ctx context.Context) {
 			k.earlier = nil
 		}
 		k.write()
+		wrote = k.now()
 		if ctx.Err() != nil {
 			return
 		}

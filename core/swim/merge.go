@@ -71,8 +71,7 @@ func (n *Node) insert(c *wire.Message, from netip.AddrPort) {
 		name: string(c.Name), addr: c.Addr, metaEpoch: c.Value.Epoch,
 	}
 	n.byID[m.id] = m
-	n.live.add(m, n.rng)
-	n.wake()
+	n.enlist(m)
 	if m.value.State == model.StateSuspect {
 		n.suspect(m, c.Accusers)
 	}
@@ -128,8 +127,19 @@ func (n *Node) move(m *member, wasLive, isLive bool) {
 		n.probes = slices.DeleteFunc(n.probes, func(p *probe) bool { return p.target == m })
 	case !wasLive && isLive:
 		n.graves.remove(m)
-		n.live.add(m, n.rng)
+		n.enlist(m)
 	}
+}
+
+// enlist makes m one of the live. Once a node is no longer alone it exchanges
+// tables soon and once more: when many start at a time each misses a rumour or
+// two, and would else find out half an interval later.
+func (n *Node) enlist(m *member) {
+	if len(n.live.list) == 0 {
+		n.nextExchange = n.now.Add(n.cfg.ExchangeInterval/15 + n.jitter(n.cfg.ExchangeInterval/10))
+	}
+	n.live.add(m, n.rng)
+	n.wake()
 }
 
 // transition names the event of a rise from one value to another; 0 if there

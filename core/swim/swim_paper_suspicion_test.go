@@ -75,7 +75,7 @@ func TestPaperSuspicionExpires(t *testing.T) {
 	r := with(t, 2, 6)
 	target := r.peer(4)
 	target.mute = true
-	r.say(r.peer(2), said(4, target.value(model.StateSuspect), 2))
+	r.say(r.peer(2), said(4, target.value(model.StateSuspect), 2, 3, 5, 6)) // no confirmation shortens it any more
 	s := r.node.Inspect().Suspicions[0]
 	r.run(s.Deadline.Sub(r.now) - time.Millisecond)
 	r.want(4, target.value(model.StateSuspect))
@@ -86,7 +86,7 @@ func TestPaperSuspicionExpires(t *testing.T) {
 		t.Fatalf("event %+v, want a death at %v", e, s.Deadline)
 	}
 	c := r.claims(4)
-	if last := c[len(c)-1]; last.Value != target.value(model.StateDead) || !last.at.Equal(s.Deadline) || !last.Accusers.Has(1) {
+	if last := c[len(c)-1]; last.Value != target.value(model.StateDead) || !last.at.Equal(s.Deadline) || last.Accusers.Len() != wire.MaxAccusers {
 		t.Fatalf("spreads %+v", last)
 	}
 }

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 )
@@ -28,7 +27,7 @@ func Diff(from, to *Snapshot, reason func(Key, Endpoint) Removal) Delta {
 
 // Sort puts the changes into the order of their keys.
 func (d Delta) Sort() {
-	slices.SortFunc(d.Changes, func(a, b Change) int { return cmp.Compare(a.Key().String(), b.Key().String()) })
+	slices.SortFunc(d.Changes, func(a, b Change) int { return a.Key().Compare(b.Key()) })
 }
 
 // Compare returns what changed between two versions of one service, either of
@@ -38,42 +37,47 @@ func Compare(was, is *Service, reason func(Key, Endpoint) Removal) (Change, bool
 		return Change{}, false
 	}
 	c := Change{Old: was, New: is}
-	var old, now []Endpoint
-	if was != nil {
-		old = was.Endpoints
+	switch {
+	case was == nil:
+		c.Upserted = is.Endpoints
+	case is == nil:
+		c.compare(was.Endpoints, Endpoints{}, reason)
+	case was.Endpoints != is.Endpoints:
+		c.compare(was.Endpoints, is.Endpoints, reason)
 	}
-	if is != nil {
-		now = is.Endpoints
-	}
-	// Both are sorted by id: merge.
-	for len(old) > 0 || len(now) > 0 {
-		switch {
-		case len(now) == 0 || len(old) > 0 && old[0].ID < now[0].ID:
-			r := Removal{Endpoint: old[0]}
-			if reason != nil {
-				r = reason(c.Key(), old[0])
-				r.Endpoint = old[0]
-			}
-			c.Removed = append(c.Removed, r)
-			old = old[1:]
-		case len(old) == 0 || now[0].ID < old[0].ID:
-			c.Upserted = append(c.Upserted, now[0])
-			now = now[1:]
-		default:
-			if !old[0].Equal(now[0]) {
-				c.Upserted = append(c.Upserted, now[0])
-			}
-			old, now = old[1:], now[1:]
-		}
-	}
-	return c, len(c.Upserted) > 0 || len(c.Removed) > 0 || c.Definition()
+	return c, c.Upserted.Len() > 0 || len(c.Removed) > 0 || c.Definition()
 }
 
-// Equal reports whether two endpoints are the same in every respect.
-func (e Endpoint) Equal(o Endpoint) bool {
-	same := e.DrainUntil.Equal(o.DrainUntil)
-	e.DrainUntil = o.DrainUntil
-	return same && e == o
+// compare merges two lists, which are sorted and packed in one form only.
+func (c *Change) compare(was, is Endpoints, reason func(Key, Endpoint) Removal) {
+	var upserted []Endpoint
+	old, now := was.entries(), is.entries()
+	for old != "" || now != "" {
+		switch {
+		case now == "" || old != "" && little[uint64](old) < little[uint64](now):
+			e, rest := unpack(old)
+			r := Removal{}
+			if reason != nil {
+				r = reason(c.Key(), e)
+			}
+			r.Endpoint = e
+			c.Removed = append(c.Removed, r)
+			old = rest
+		case old == "" || little[uint64](now) < little[uint64](old):
+			e, rest := unpack(now)
+			upserted = append(upserted, e)
+			now = rest
+		default:
+			a, oldRest := skip(old)
+			b, nowRest := skip(now)
+			if a != b {
+				e, _ := unpack(now)
+				upserted = append(upserted, e)
+			}
+			old, now = oldRest, nowRest
+		}
+	}
+	c.Upserted = NewEndpoints(upserted...)
 }
 
 // sameDefinition compares all but the endpoints.

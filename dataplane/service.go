@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 )
@@ -30,14 +29,17 @@ func ParseKey(s string) (Key, error) {
 // String prints "namespace/name".
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
+// Compare orders keys by namespace, then by name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
+}
+
 // Service is one service with its endpoints. It is immutable once it is in a
 // snapshot.
-//
-// Invariant: Endpoints are sorted by ID, and distinct.
 type Service struct {
 	Key       Key
 	Frontends []Frontend
-	Endpoints []Endpoint
+	Endpoints Endpoints
 	Balance   Balance
 	Affinity  Affinity
 	Hosts     []string      // extra HTTP hosts
@@ -68,18 +70,6 @@ func (f Frontend) Refuses() bool {
 		return f.Kind == FrontendVIP
 	}
 	return f.OnEmpty == OnEmptyRefuse
-}
-
-// Endpoint is one instance that takes connections, as this node reaches it.
-type Endpoint struct {
-	ID          uint64         // for the endpoint's life, unique in its service
-	Name        string         // of the instance, for people
-	Addr        netip.AddrPort // for sockets of the agent's own network namespace
-	AddrForeign netip.AddrPort // for other namespaces and forwarded traffic
-	State       EndpointState
-	Weight      uint16 // share of new connections; 0 takes none
-	Zone        string
-	DrainUntil  time.Time // of a draining endpoint
 }
 
 // Affinity keeps a client at one endpoint.
@@ -170,22 +160,4 @@ func name[T ~uint8](v T, names ...string) string {
 		return names[v]
 	}
 	return fmt.Sprintf("unknown(%d)", uint8(v))
-}
-
-// Endpoint returns the endpoint of an id.
-func (s *Service) Endpoint(id uint64) (Endpoint, bool) {
-	i, found := slices.BinarySearchFunc(s.Endpoints, id, func(e Endpoint, id uint64) int { return cmp.Compare(e.ID, id) })
-	if !found {
-		return Endpoint{}, false
-	}
-	return s.Endpoints[i], true
-}
-
-// Foreign is the address for sockets outside the agent's network namespace:
-// AddrForeign, or Addr where both are the same.
-func (e Endpoint) Foreign() netip.AddrPort {
-	if e.AddrForeign.IsValid() {
-		return e.AddrForeign
-	}
-	return e.Addr
 }

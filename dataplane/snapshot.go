@@ -43,25 +43,45 @@ type Snapshot struct {
 	Digest       []byte // names this content to the host; opaque
 	Completeness Completeness
 
-	services  btree.Map[string, *Service]
+	services  *btree.BTreeG[entry] // nil: none
 	endpoints int
+}
+
+// entry is a service under its key, so that a look-up needs no service.
+type entry struct {
+	key Key
+	svc *Service
+}
+
+func newTree() *btree.BTreeG[entry] {
+	return btree.NewBTreeGOptions(func(a, b entry) bool { return a.key.Compare(b.key) < 0 }, btree.Options{NoLocks: true})
 }
 
 // Service returns the service of a key, or nil.
 func (s *Snapshot) Service(k Key) *Service {
-	svc, _ := s.services.Get(k.String())
-	return svc
+	if s.services == nil {
+		return nil
+	}
+	e, _ := s.services.Get(entry{key: k})
+	return e.svc
 }
 
 // Services yields all services in the order of their keys.
 func (s *Snapshot) Services() iter.Seq[*Service] {
 	return func(yield func(*Service) bool) {
-		s.services.Scan(func(_ string, svc *Service) bool { return yield(svc) })
+		if s.services != nil {
+			s.services.Scan(func(e entry) bool { return yield(e.svc) })
+		}
 	}
 }
 
 // Len is the number of services.
-func (s *Snapshot) Len() int { return s.services.Len() }
+func (s *Snapshot) Len() int {
+	if s.services == nil {
+		return 0
+	}
+	return s.services.Len()
+}
 
 // EndpointCount is the number of endpoints of all services.
 func (s *Snapshot) EndpointCount() int { return s.endpoints }
@@ -75,10 +95,13 @@ type Editor struct {
 // Edit starts a copy of s, which stays as it is. Edit of one snapshot must not
 // be called by two goroutines at once.
 func (s *Snapshot) Edit() *Editor {
-	return &Editor{next: &Snapshot{
-		Session: s.Session, Generation: s.Generation, Digest: s.Digest, Completeness: s.Completeness,
-		services: *s.services.Copy(), endpoints: s.endpoints,
-	}}
+	next := *s
+	if s.services == nil {
+		next.services = newTree()
+	} else {
+		next.services = s.services.Copy()
+	}
+	return &Editor{next: &next}
 }
 
 // Service returns the service of a key as it is now, or nil.
@@ -90,17 +113,17 @@ func (e *Editor) Services() iter.Seq[*Service] { return e.next.Services() }
 // Set puts svc in place of the service of its key. It must not be changed
 // afterwards.
 func (e *Editor) Set(svc *Service) {
-	old, _ := e.next.services.Set(svc.Key.String(), svc)
-	e.next.endpoints += len(svc.Endpoints)
-	if old != nil {
-		e.next.endpoints -= len(old.Endpoints)
+	old, _ := e.next.services.Load(entry{svc.Key, svc}) // quick if keys come in order
+	e.next.endpoints += svc.Endpoints.Len()
+	if old.svc != nil {
+		e.next.endpoints -= old.svc.Endpoints.Len()
 	}
 }
 
 // Delete removes a service.
 func (e *Editor) Delete(k Key) {
-	if old, ok := e.next.services.Delete(k.String()); ok {
-		e.next.endpoints -= len(old.Endpoints)
+	if old, ok := e.next.services.Delete(entry{key: k}); ok {
+		e.next.endpoints -= old.svc.Endpoints.Len()
 	}
 }
 
@@ -114,8 +137,8 @@ type Delta struct {
 
 // Change is what happened to one service.
 type Change struct {
-	Old, New *Service   // Old nil: added; New nil: removed
-	Upserted []Endpoint // new, or not as before
+	Old, New *Service  // Old nil: added; New nil: removed
+	Upserted Endpoints // new, or not as before
 	Removed  []Removal
 }
 

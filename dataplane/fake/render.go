@@ -35,7 +35,7 @@ func render(s *dataplane.Service) string {
 		}
 		fmt.Fprintf(&b, "  %v %v/%v on empty %s\n", f.Kind, f.Addr, f.Protocol, empty)
 	}
-	for _, e := range s.Endpoints {
+	for e := range s.Endpoints.All() {
 		fmt.Fprintf(&b, "  endpoint %016x %s %v %v weight %d", e.ID, e.Name, e.Addr, e.State, e.Weight)
 		if e.AddrForeign.IsValid() {
 			fmt.Fprintf(&b, " foreign %v", e.AddrForeign)

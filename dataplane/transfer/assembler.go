@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -11,7 +10,7 @@ import (
 )
 
 // maxFenced bounds the sessions of other agents that are remembered as over.
-const maxFenced = 16
+const maxFenced = 64
 
 // Assembler turns the messages of a host into what a provider is given. It
 // decides which session and which generation is obeyed, and keeps from the
@@ -26,7 +25,7 @@ const maxFenced = 16
 //	= given    what the provider is given
 type Assembler struct {
 	limits  dataplane.Limits
-	fenced  map[string]uint64 // agent id → sessions up to this boot epoch are over
+	fenced  []dataplane.Session // over, one for each agent that had a turn; the oldest first
 	applied Applied
 	resumed bool // applied by a former process: its content is not known here
 
@@ -34,7 +33,8 @@ type Assembler struct {
 	stated  *dataplane.Snapshot
 	kept    *dataplane.Snapshot // nil once the session said a complete generation
 	given   *dataplane.Snapshot
-	owners  map[dataplane.Binding]dataplane.Key // who has a frontend in given
+	owners  owners      // who has which frontend in given
+	open    *Generation // the last that Begin opened
 	refused map[dataplane.Key]dataplane.ServiceStatus
 }
 
@@ -48,21 +48,23 @@ type Applied struct {
 
 // Generation is one generation under way, from Begin to Accept.
 type Generation struct {
-	a        *Assembler
-	begin    *pb.Begin
-	applied  Applied
-	same     bool // the host says: unchanged
-	stated   *dataplane.Editor
-	handles  map[uint32]dataplane.Key // of a snapshot; nil for a delta: a.handles and added
-	added    map[uint32]dataplane.Key
-	dropped  []uint32
-	touched  map[dataplane.Key]bool
-	removals map[removalKey]dataplane.Removal
-	kept     *dataplane.Snapshot
+	a         *Assembler
+	begin     *pb.Begin
+	applied   Applied
+	same      bool // the host says: unchanged
+	stated    *dataplane.Editor
+	handles   map[uint32]dataplane.Key // of a snapshot; nil for a delta: a.handles and added
+	added     map[uint32]dataplane.Key
+	dropped   map[uint32]bool
+	touched   map[dataplane.Key]bool
+	removals  map[removalKey]dataplane.Removal
+	kept      *dataplane.Snapshot
+	scratch   []dataplane.Endpoint
+	namespace string
 
 	// Filled by Commit.
 	next    *dataplane.Snapshot
-	owners  ownership
+	owners  owners // what changes; nil: nobody
 	refused map[dataplane.Key]dataplane.ServiceStatus
 	final   *dataplane.Snapshot
 }
@@ -75,9 +77,8 @@ type removalKey struct {
 // NewAssembler returns the assembler of a provider that has nothing applied.
 func NewAssembler(limits dataplane.Limits) *Assembler {
 	return &Assembler{
-		limits: limits, fenced: make(map[string]uint64),
-		handles: make(map[uint32]dataplane.Key), stated: &dataplane.Snapshot{}, given: &dataplane.Snapshot{},
-		owners: make(map[dataplane.Binding]dataplane.Key), refused: make(map[dataplane.Key]dataplane.ServiceStatus),
+		limits: limits, handles: make(map[uint32]dataplane.Key), stated: &dataplane.Snapshot{}, given: &dataplane.Snapshot{},
+		owners: make(owners), refused: make(map[dataplane.Key]dataplane.ServiceStatus),
 	}
 }
 
@@ -108,7 +109,7 @@ func (a *Assembler) Begin(b *pb.Begin) (*Generation, error) {
 	}
 	cur := a.applied
 	if s != cur.Session {
-		if over, known := a.fenced[s.AgentID]; known && s.BootEpoch <= over || s.AgentID == cur.Session.AgentID && s.BootEpoch < cur.Session.BootEpoch {
+		if a.over(s) {
 			return nil, fmt.Errorf("%w: agent %s boot %d; agent %s boot %d took over", dataplane.ErrOldSession, s.AgentID, s.BootEpoch, cur.Session.AgentID, cur.Session.BootEpoch)
 		}
 		if b.GetBase() != 0 {
@@ -124,6 +125,9 @@ func (a *Assembler) Begin(b *pb.Begin) (*Generation, error) {
 		if !bytes.Equal(g.applied.Digest, cur.Digest) {
 			return nil, fmt.Errorf("%w: generation %d is applied with another digest", dataplane.ErrBaseMismatch, cur.Generation)
 		}
+		if g.applied.Complete != cur.Complete {
+			return nil, fmt.Errorf("%w: generation %d is applied with another completeness: raise the generation", dataplane.ErrInvalid, cur.Generation)
+		}
 		g.same = true
 		return g, nil
 	case b.GetBase() != 0 && a.resumed:
@@ -131,6 +135,7 @@ func (a *Assembler) Begin(b *pb.Begin) (*Generation, error) {
 	case b.GetBase() != 0 && b.GetBase() != cur.Generation:
 		return nil, fmt.Errorf("%w: changes to generation %d, applied is %d", dataplane.ErrBaseMismatch, b.GetBase(), cur.Generation)
 	}
+	a.open = g
 	g.touched = make(map[dataplane.Key]bool)
 	g.removals = make(map[removalKey]dataplane.Removal)
 	if b.GetBase() == 0 {
@@ -138,7 +143,7 @@ func (a *Assembler) Begin(b *pb.Begin) (*Generation, error) {
 		g.stated = (&dataplane.Snapshot{}).Edit()
 		g.kept = a.given
 	} else {
-		g.added = make(map[uint32]dataplane.Key)
+		g.added, g.dropped = make(map[uint32]dataplane.Key), make(map[uint32]bool)
 		g.stated = a.stated.Edit()
 		g.kept = a.kept
 	}
@@ -148,137 +153,27 @@ func (a *Assembler) Begin(b *pb.Begin) (*Generation, error) {
 	return g, nil
 }
 
-// Unchanged reports whether the host says that the generation is applied
-// already. Then Commit is not to be called.
-func (g *Generation) Unchanged() bool { return g.same }
-
-// Change adds a part of the difference. An error, which wraps ErrInvalid, ends
-// the generation.
-func (g *Generation) Change(c *pb.Change) error {
-	if g.same {
-		return fmt.Errorf("%w: changes within generation %d, which is applied already", dataplane.ErrInvalid, g.applied.Generation)
+// over reports whether a newer session of the same agent is known, or another
+// agent took over since.
+func (a *Assembler) over(s dataplane.Session) bool {
+	if cur := a.applied.Session; s.AgentID == cur.AgentID {
+		return s.BootEpoch < cur.BootEpoch
 	}
-	for _, s := range c.GetServices() {
-		if err := g.service(s); err != nil {
-			return err
+	for _, f := range a.fenced {
+		if f.AgentID == s.AgentID {
+			return s.BootEpoch <= f.BootEpoch
 		}
 	}
-	for _, group := range c.GetEndpoints() {
-		if err := g.endpoints(group); err != nil {
-			return err
-		}
-	}
-	if err := g.removeEndpoints(c.GetRemovedEndpoints()); err != nil {
-		return err
-	}
-	for _, r := range c.GetRemovedServices() {
-		k, err := g.key(r.GetService())
-		if err != nil {
-			return err
-		}
-		g.stated.Delete(k)
-		g.touched[k] = true
-		g.dropped = append(g.dropped, r.GetService())
-		delete(g.added, r.GetService())
-		delete(g.handles, r.GetService())
-	}
-	return nil
+	return false
 }
 
-func (g *Generation) service(s *pb.Service) error {
-	h, k := s.GetHandle(), DecodeKey(s.GetKey())
-	if h == 0 || k.Name == "" || k.Namespace == "" {
-		return fmt.Errorf("%w: service %q with handle %d: both have to be set", dataplane.ErrInvalid, k, h)
+// fence remembers that a session is over.
+func (a *Assembler) fence(s dataplane.Session) {
+	a.fenced = slices.DeleteFunc(a.fenced, func(f dataplane.Session) bool { return f.AgentID == s.AgentID })
+	if len(a.fenced) == maxFenced {
+		a.fenced = slices.Delete(a.fenced, 0, 1)
 	}
-	if known, err := g.key(h); err == nil && known != k {
-		return fmt.Errorf("%w: handle %d is %s and cannot become %s", dataplane.ErrInvalid, h, known, k)
-	} else if err != nil {
-		if g.handles != nil {
-			g.handles[h] = k
-		} else {
-			g.added[h] = k
-		}
-	}
-	svc := decodeService(s)
-	if old := g.stated.Service(k); old != nil {
-		svc.Endpoints = old.Endpoints
-	}
-	g.stated.Set(svc)
-	g.touched[k] = true
-	return nil
-}
-
-func (g *Generation) endpoints(group *pb.EndpointGroup) error {
-	k, err := g.key(group.GetService())
-	if err != nil {
-		return err
-	}
-	old := g.stated.Service(k)
-	svc := *old
-	merged := make(map[uint64]dataplane.Endpoint, len(group.GetEndpoints()))
-	for _, e := range group.GetEndpoints() {
-		if e.GetId() == 0 {
-			return fmt.Errorf("%w: endpoint of %s without an id", dataplane.ErrInvalid, k)
-		}
-		merged[e.GetId()] = decodeEndpoint(e)
-		delete(g.removals, removalKey{k, e.GetId()})
-	}
-	svc.Endpoints = make([]dataplane.Endpoint, 0, len(old.Endpoints)+len(merged))
-	for _, e := range old.Endpoints {
-		if n, replaced := merged[e.ID]; replaced {
-			e = n
-			delete(merged, e.ID)
-		}
-		svc.Endpoints = append(svc.Endpoints, e)
-	}
-	for _, e := range merged {
-		svc.Endpoints = append(svc.Endpoints, e)
-	}
-	sortEndpoints(svc.Endpoints)
-	g.stated.Set(&svc)
-	g.touched[k] = true
-	return nil
-}
-
-func (g *Generation) removeEndpoints(removed []*pb.EndpointRemoval) error {
-	for _, r := range removed {
-		k, err := g.key(r.GetService())
-		if err != nil {
-			return err
-		}
-		svc := *g.stated.Service(k)
-		id := r.GetId()
-		if _, found := svc.Endpoint(id); !found {
-			return fmt.Errorf("%w: %s has no endpoint %016x to remove", dataplane.ErrInvalid, k, id)
-		}
-		svc.Endpoints = slices.DeleteFunc(slices.Clone(svc.Endpoints), func(e dataplane.Endpoint) bool { return e.ID == id })
-		g.stated.Set(&svc)
-		g.touched[k] = true
-		reason := enum[dataplane.RemovalReason](r.GetReason())
-		if reason > dataplane.RemovedDeregistered {
-			reason = dataplane.RemovedUnknown
-		}
-		g.removals[removalKey{k, id}] = dataplane.Removal{Reason: reason, SuspectedSince: decodeTime(r.GetSuspectedSince())}
-	}
-	return nil
-}
-
-// key resolves a handle. A service stated in this generation is known by it.
-func (g *Generation) key(handle uint32) (dataplane.Key, error) {
-	k, known := g.handles[handle]
-	if !known && g.handles == nil {
-		if k, known = g.added[handle]; !known && !slices.Contains(g.dropped, handle) {
-			k, known = g.a.handles[handle]
-		}
-	}
-	if !known {
-		return dataplane.Key{}, fmt.Errorf("%w: handle %d names no service", dataplane.ErrInvalid, handle)
-	}
-	return k, nil
-}
-
-func sortEndpoints(es []dataplane.Endpoint) {
-	slices.SortFunc(es, func(a, b dataplane.Endpoint) int { return cmp.Compare(a.ID, b.ID) })
+	a.fenced = append(a.fenced, s)
 }
 
 func sortedStatuses(m map[dataplane.Key]dataplane.ServiceStatus) []dataplane.ServiceStatus {
@@ -286,6 +181,6 @@ func sortedStatuses(m map[dataplane.Key]dataplane.ServiceStatus) []dataplane.Ser
 	for _, s := range m {
 		out = append(out, s)
 	}
-	slices.SortFunc(out, func(a, b dataplane.ServiceStatus) int { return cmp.Compare(a.Service.String(), b.Service.String()) })
+	slices.SortFunc(out, func(a, b dataplane.ServiceStatus) int { return a.Service.Compare(b.Service) })
 	return out
 }

@@ -88,6 +88,9 @@ func decodeService(s *pb.Service) *dataplane.Service {
 		Key: DecodeKey(s.GetKey()), Balance: enum[dataplane.Balance](s.GetBalance()), Hosts: s.GetHosts(),
 		DrainTime: s.GetDrainTime().AsDuration(),
 	}
+	if n := len(s.GetFrontends()); n > 0 {
+		out.Frontends = make([]dataplane.Frontend, 0, n)
+	}
 	for _, f := range s.GetFrontends() {
 		out.Frontends = append(out.Frontends, dataplane.Frontend{
 			Addr: ParseAddr(f.GetAddress()), Protocol: enum[dataplane.Protocol](f.GetProtocol()),
@@ -127,7 +130,9 @@ func decodeEndpoint(e *pb.Endpoint) dataplane.Endpoint {
 		Weight: 1, Zone: e.GetZone(), DrainUntil: decodeTime(e.GetDrainUntil()),
 	}
 	if b := e.GetAddressForeign(); len(b) > 0 {
-		out.AddrForeign = ParseAddr(b)
+		if out.AddrForeign = ParseAddr(b); !out.AddrForeign.IsValid() {
+			out.AddrForeign = netip.AddrPortFrom(netip.IPv6Unspecified(), 0) // not absent: Check refuses it
+		}
 	}
 	if e.Weight != nil {
 		out.Weight = uint16(min(e.GetWeight(), math.MaxUint16))

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"iter"
+	"maps"
 
 	"google.golang.org/protobuf/proto"
 
@@ -13,8 +14,9 @@ import (
 const MaxChangeBytes = 1 << 20
 
 // Encoder turns the snapshots of one session into messages. It gives each
-// service a handle, which is never reused in the session. It is not safe for
-// concurrent use.
+// service a handle, which names no other service in the session. What it
+// yields may be sent again, or not arrive: no state of it says what the
+// provider has. It is not safe for concurrent use.
 type Encoder struct {
 	handles map[dataplane.Key]uint32
 	last    uint32
@@ -26,7 +28,8 @@ func NewEncoder() *Encoder {
 }
 
 // Begin opens the generation of next: from base, or as a whole snapshot if
-// base is 0.
+// base is 0. A base that is next.Generation itself says "unchanged": Commit
+// follows at once, and a provider that does not have it refuses.
 func Begin(next *dataplane.Snapshot, base uint64, allowEmpty bool) *pb.Begin {
 	return &pb.Begin{
 		Session: encodeSession(next.Session), Base: base, Generation: next.Generation, Digest: next.Digest,
@@ -34,16 +37,16 @@ func Begin(next *dataplane.Snapshot, base uint64, allowEmpty bool) *pb.Begin {
 	}
 }
 
-// Snapshot yields all of s, in messages of at most MaxChangeBytes. Handles
-// start anew, as a whole snapshot drops those before.
+// Snapshot yields all of s, in messages of at most MaxChangeBytes as long as
+// the services pass Check.
 func (e *Encoder) Snapshot(s *dataplane.Snapshot) iter.Seq[*pb.Change] {
 	return func(yield func(*pb.Change) bool) {
-		clear(e.handles)
+		e.prune(s)
 		p := packer{yield: yield}
 		for svc := range s.Services() {
 			h := e.handle(svc.Key)
 			p.service(encodeService(h, svc))
-			for _, ep := range svc.Endpoints {
+			for ep := range svc.Endpoints.All() {
 				p.endpoint(h, encodeEndpoint(ep))
 			}
 			if p.stopped {
@@ -54,27 +57,26 @@ func (e *Encoder) Snapshot(s *dataplane.Snapshot) iter.Seq[*pb.Change] {
 	}
 }
 
-// Delta yields the changes of d, in messages of at most MaxChangeBytes.
+// Delta yields the changes of d, in messages of at most MaxChangeBytes as long
+// as the services pass Check.
 func (e *Encoder) Delta(d dataplane.Delta) iter.Seq[*pb.Change] {
 	return func(yield func(*pb.Change) bool) {
 		p := packer{yield: yield}
 		for _, c := range d.Changes {
-			if c.New == nil {
-				if h, known := e.handles[c.Old.Key]; known {
-					p.removeService(h)
-					delete(e.handles, c.Old.Key)
-				}
-				continue
-			}
-			h := e.handle(c.New.Key)
-			if c.Definition() {
+			h := e.handle(c.Key())
+			if c.New != nil && c.Definition() {
 				p.service(encodeService(h, c.New))
 			}
-			for _, ep := range c.Upserted {
+			for ep := range c.Upserted.All() {
 				p.endpoint(h, encodeEndpoint(ep))
 			}
 			for _, r := range c.Removed {
-				p.removeEndpoint(&pb.EndpointRemoval{Service: h, Id: r.Endpoint.ID, Reason: pb.RemovalReason(r.Reason), SuspectedSince: encodeTime(r.SuspectedSince)})
+				if c.New != nil || r.Reason != dataplane.RemovedUnknown {
+					p.removeEndpoint(&pb.EndpointRemoval{Service: h, Id: r.Endpoint.ID, Reason: pb.RemovalReason(r.Reason), SuspectedSince: encodeTime(r.SuspectedSince)})
+				}
+			}
+			if c.New == nil {
+				p.removeService(h)
 			}
 			if p.stopped {
 				return
@@ -82,6 +84,16 @@ func (e *Encoder) Delta(d dataplane.Delta) iter.Seq[*pb.Change] {
 		}
 		p.flush()
 	}
+}
+
+// prune forgets the handles of services that are gone, once they are many. If
+// a delta speaks of one nevertheless, its new handle names nothing and the
+// provider asks for a snapshot.
+func (e *Encoder) prune(s *dataplane.Snapshot) {
+	if len(e.handles) <= 2*s.Len()+1024 {
+		return
+	}
+	maps.DeleteFunc(e.handles, func(k dataplane.Key, _ uint32) bool { return s.Service(k) == nil })
 }
 
 func (e *Encoder) handle(k dataplane.Key) uint32 {
@@ -95,8 +107,9 @@ func (e *Encoder) handle(k dataplane.Key) uint32 {
 }
 
 // packer fills messages up to the bound. Within one message services are
-// applied before endpoints and those before removals, so a message is flushed
-// before a service would overtake a removal of its own.
+// applied before endpoints, those before removals, and those of services last:
+// the order in which the parts of one service come, and other services do not
+// matter.
 type packer struct {
 	yield   func(*pb.Change) bool
 	change  *pb.Change
@@ -126,9 +139,6 @@ func (p *packer) flush() {
 }
 
 func (p *packer) service(s *pb.Service) {
-	if p.change != nil && len(p.change.RemovedEndpoints)+len(p.change.RemovedServices) > 0 {
-		p.flush()
-	}
 	p.room(s)
 	p.change.Services = append(p.change.Services, s)
 }

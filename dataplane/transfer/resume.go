@@ -19,3 +19,7 @@ func (a *Assembler) Forget() {
 	fresh.applied.Session = a.applied.Session
 	*a = *fresh
 }
+
+// Resumed reports whether what is applied is the work of a former process, so
+// that Given does not tell.
+func (a *Assembler) Resumed() bool { return a.resumed }

@@ -1,0 +1,209 @@
+package transfer
+
+import (
+	"fmt"
+
+	"github.com/fairlead/fairlead/dataplane"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+)
+
+// Unchanged reports whether the host speaks of the generation that is applied
+// already. Then Change does nothing and Commit is not to be called.
+func (g *Generation) Unchanged() bool { return g.same }
+
+// Change adds a part of the difference. An error ends the generation: it wraps
+// ErrInvalid, or ErrBaseMismatch if the part speaks of something that the base
+// does not have.
+func (g *Generation) Change(c *pb.Change) error {
+	if g.same {
+		return nil // told again, such as after an answer that was lost
+	}
+	for _, s := range c.GetServices() {
+		if err := g.service(s); err != nil {
+			return err
+		}
+	}
+	for _, group := range c.GetEndpoints() {
+		if err := g.endpoints(group); err != nil {
+			return err
+		}
+	}
+	for removed := c.GetRemovedEndpoints(); len(removed) > 0; {
+		n := 1
+		for n < len(removed) && removed[n].GetService() == removed[0].GetService() {
+			n++
+		}
+		if err := g.removeEndpoints(removed[0].GetService(), removed[:n]); err != nil {
+			return err
+		}
+		removed = removed[n:]
+	}
+	for _, r := range c.GetRemovedServices() {
+		if err := g.removeService(r.GetService()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Generation) service(s *pb.Service) error {
+	h, k := s.GetHandle(), DecodeKey(s.GetKey())
+	if h == 0 || k.Name == "" || k.Namespace == "" {
+		return fmt.Errorf("%w: service %q with handle %d: namespace, name and handle have to be set", dataplane.ErrInvalid, k, h)
+	}
+	old := g.stated.Service(k)
+	switch known, err := g.key(h); {
+	case err == nil && known != k:
+		return fmt.Errorf("%w: handle %d is %s and cannot become %s", dataplane.ErrInvalid, h, known, k)
+	case err != nil && old != nil:
+		return g.stray("service %s has another handle than %d already", k, h)
+	case err != nil:
+		k = g.intern(k)
+		if g.handles != nil {
+			g.handles[h] = k
+		} else {
+			g.added[h] = k
+		}
+	default:
+		k = known
+	}
+	svc := decodeService(s)
+	svc.Key = k
+	if old != nil {
+		svc.Endpoints = old.Endpoints
+	}
+	g.stated.Set(svc)
+	g.touched[k] = true
+	return nil
+}
+
+// intern returns k with strings that are in memory already, if possible.
+func (g *Generation) intern(k dataplane.Key) dataplane.Key {
+	if old := g.a.given.Service(k); old != nil {
+		return old.Key
+	}
+	if g.namespace != k.Namespace {
+		g.namespace = k.Namespace
+	}
+	k.Namespace = g.namespace
+	return k
+}
+
+func (g *Generation) endpoints(group *pb.EndpointGroup) error {
+	k, err := g.key(group.GetService())
+	if err != nil {
+		return err
+	}
+	svc := *g.stated.Service(k)
+	g.scratch = g.scratch[:0]
+	for e := range svc.Endpoints.All() {
+		g.scratch = append(g.scratch, e)
+	}
+	for _, e := range group.GetEndpoints() {
+		g.scratch = append(g.scratch, decodeEndpoint(e))
+		if len(g.removals) > 0 {
+			delete(g.removals, removalKey{k, e.GetId()})
+		}
+	}
+	svc.Endpoints = dataplane.NewEndpoints(g.scratch...)
+	g.stated.Set(&svc)
+	g.touched[k] = true
+	return nil
+}
+
+func (g *Generation) removeEndpoints(handle uint32, removed []*pb.EndpointRemoval) error {
+	k, err := g.key(handle)
+	if err != nil {
+		return err
+	}
+	gone := make(map[uint64]bool, len(removed))
+	for _, r := range removed {
+		gone[r.GetId()] = true
+		reason := enum[dataplane.RemovalReason](r.GetReason())
+		if reason > dataplane.RemovedDeregistered {
+			reason = dataplane.RemovedUnknown
+		}
+		g.removals[removalKey{k, r.GetId()}] = dataplane.Removal{Reason: reason, SuspectedSince: decodeTime(r.GetSuspectedSince())}
+	}
+	svc := *g.stated.Service(k)
+	var left int
+	if svc.Endpoints, left = without(svc.Endpoints, gone); left > 0 {
+		return g.stray("service %s lacks %d of %d endpoints that are to be removed", k, left, len(gone))
+	}
+	g.stated.Set(&svc)
+	g.touched[k] = true
+	g.keepNot(k, func(edit *dataplane.Editor, old dataplane.Service) {
+		old.Endpoints, _ = without(old.Endpoints, gone)
+		edit.Set(&old)
+	})
+	return nil
+}
+
+func (g *Generation) removeService(handle uint32) error {
+	k, err := g.key(handle)
+	if err != nil {
+		return err
+	}
+	g.stated.Delete(k)
+	g.touched[k] = true
+	if g.handles != nil {
+		delete(g.handles, handle)
+	} else {
+		g.dropped[handle] = true
+		delete(g.added, handle)
+	}
+	g.keepNot(k, func(edit *dataplane.Editor, _ dataplane.Service) { edit.Delete(k) })
+	return nil
+}
+
+// keepNot edits what is kept of a service: that the host knows no better does
+// not hold for what it removes by name.
+func (g *Generation) keepNot(k dataplane.Key, change func(*dataplane.Editor, dataplane.Service)) {
+	if g.kept == nil || g.handles != nil {
+		return
+	}
+	if old := g.kept.Service(k); old != nil {
+		edit := g.kept.Edit()
+		change(edit, *old)
+		g.kept = edit.Done()
+	}
+}
+
+// without returns the endpoints whose ids are not gone, and how many of those
+// are not there.
+func without(list dataplane.Endpoints, gone map[uint64]bool) (dataplane.Endpoints, int) {
+	rest := make([]dataplane.Endpoint, 0, list.Len())
+	for e := range list.All() {
+		if !gone[e.ID] {
+			rest = append(rest, e)
+		}
+	}
+	return dataplane.NewEndpoints(rest...), len(gone) - (list.Len() - len(rest))
+}
+
+// key resolves a handle. A service stated in this generation is known by it.
+//
+// Invariant: a handle that key resolves names a service in g.stated, and no
+// other handle names it.
+func (g *Generation) key(handle uint32) (dataplane.Key, error) {
+	k, known := g.handles[handle]
+	if !known && g.handles == nil {
+		if k, known = g.added[handle]; !known && !g.dropped[handle] {
+			k, known = g.a.handles[handle]
+		}
+	}
+	if !known {
+		return dataplane.Key{}, g.stray("handle %d names no service", handle)
+	}
+	return k, nil
+}
+
+// stray is the error of a change that does not fit what was stated before: in
+// a delta the two sides differ in what the base is, and a snapshot helps.
+func (g *Generation) stray(format string, args ...any) error {
+	kind := dataplane.ErrBaseMismatch
+	if g.handles != nil {
+		kind = dataplane.ErrInvalid
+	}
+	return fmt.Errorf("%w: "+format, append([]any{kind}, args...)...)
+}

@@ -35,15 +35,15 @@ func Invariant15LiveAgree(w *World) error {
 			count++
 			i := slices.IndexFunc(live, func(o *Process) bool { return o.Disk.ID == m.ID })
 			if i < 0 {
-				return fmt.Errorf("%s holds %s as %v, it does not run", p.Name, m.Name, m.Value)
+				return fmt.Errorf("%s holds %s as %v, it does not run", short(p.Name), short(m.Name), m.Value)
 			}
 			owner := row(live[i].shadow.rows, m.ID)
 			if m.Value != owner.Value || m.Name != owner.Name || m.Addr != owner.Addr {
-				return fmt.Errorf("%s holds %s at %v as %v, it says %v at %v", p.Name, m.Name, m.Addr, m.Value, owner.Value, owner.Addr)
+				return fmt.Errorf("%s holds %s at %v as %v, it says %v at %v", short(p.Name), short(m.Name), m.Addr, m.Value, owner.Value, owner.Addr)
 			}
 		}
 		if count != len(live) {
-			return fmt.Errorf("%s holds %d members alive, %d run", p.Name, count, len(live))
+			return fmt.Errorf("%s holds %d members alive, %d run", short(p.Name), count, len(live))
 		}
 	}
 	return nil
@@ -53,7 +53,7 @@ func Invariant15LiveAgree(w *World) error {
 func Invariant14CrashIsDetected(w *World, gone *Process) error {
 	for _, p := range w.Live() {
 		if m := row(p.shadow.rows, gone.Disk.ID); m != nil && m.Value.State.Live() {
-			return fmt.Errorf("%s still holds %s as %v", p.Name, gone.Name, m.Value)
+			return fmt.Errorf("%s still holds %s as %v", short(p.Name), short(gone.Name), m.Value)
 		}
 	}
 	return nil
@@ -64,19 +64,24 @@ func Invariant14CrashIsDetected(w *World, gone *Process) error {
 func Invariant14LeaveIsNoFailure(w *World, gone *Process) error {
 	for _, p := range w.Live() {
 		if m := row(p.shadow.rows, gone.Disk.ID); m != nil && m.Value.State != model.StateLeft {
-			return fmt.Errorf("%s holds %s as %v after its good-bye", p.Name, gone.Name, m.Value)
+			return fmt.Errorf("%s holds %s as %v after its good-bye", short(p.Name), short(gone.Name), m.Value)
 		}
 	}
 	return nil
 }
 
+// Invariant15SidesReunite: all live processes hold each other live.
+func Invariant15SidesReunite(w *World) error { return allLive(w) }
+
 // Invariant18OneWayLinkKillsNobody: a node that others reach does not die of one
-// lost direction of one link. died is what the world saw since the cut.
-func Invariant18OneWayLinkKillsNobody(w *World) error {
+// lost direction of one link.
+func Invariant18OneWayLinkKillsNobody(w *World) error { return allLive(w) }
+
+func allLive(w *World) error {
 	for _, p := range w.Live() {
 		for _, o := range w.Live() {
 			if m := row(p.shadow.rows, o.Disk.ID); m == nil || !m.Value.State.Live() {
-				return fmt.Errorf("%s does not hold %s alive", p.Name, o.Name)
+				return fmt.Errorf("%s does not hold %s alive", short(p.Name), short(o.Name))
 			}
 		}
 	}
@@ -88,7 +93,7 @@ func Invariant10QueuesDrain(w *World) error {
 	for _, p := range w.Live() {
 		in := p.shadow.inspect
 		if in.Live > 0 && len(in.Rumours) > 0 {
-			return fmt.Errorf("%s still spreads %+v", p.Name, in.Rumours)
+			return fmt.Errorf("%s still spreads %+v", short(p.Name), in.Rumours)
 		}
 	}
 	return nil
@@ -101,7 +106,7 @@ func Invariant22NothingRunsOn(w *World) error {
 		in := p.shadow.inspect
 		// One probe of a member and one of a tombstone each may be in the air.
 		if in.Probes > 4 || in.Relays > 0 || len(in.Suspicions) > 0 {
-			return fmt.Errorf("%s has %d probes, %d relays, %d suspicions under way", p.Name, in.Probes, in.Relays, len(in.Suspicions))
+			return fmt.Errorf("%s has %d probes, %d relays, %d suspicions under way", short(p.Name), in.Probes, in.Relays, len(in.Suspicions))
 		}
 	}
 	return nil

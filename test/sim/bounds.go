@@ -45,8 +45,8 @@ func Floor(cfg *swim.Config, n, graves int) time.Duration {
 		cfg.ContactInterval*5/4 + cfg.ExchangeInterval*5/4
 }
 
-// Reunion is in how long the sides of a partition of n agree again when nobody
-// has contacts: each side asks one of its dead at a time, the first that
+// Reunion is in how long the sides of a partition of n hold each other alive
+// again when nobody has contacts: each side asks one of its dead at a time, the first that
 // answers starts an exchange, and what is learned spreads. Accusations that
 // crossed in the meantime are refuted.
 func Reunion(cfg *swim.Config, n int) time.Duration {

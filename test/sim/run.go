@@ -135,7 +135,7 @@ func (r *run) form(nodes int) {
 	}
 	p := r.slots[len(r.slots)-1]
 	r.Leave(p)
-	seen := r.RunUntil(Spread(&r.Cfg, nodes), 50*time.Millisecond, func() bool { return Invariant14LeaveIsNoFailure(r.World, p) == nil })
+	seen := r.RunUntil(Spread(&r.Cfg, nodes)/2, 50*time.Millisecond, func() bool { return Invariant14LeaveIsNoFailure(r.World, p) == nil })
 	if !seen {
 		r.Assert("Invariant14LeaveIsNoFailure", "A good-bye is seen by all, as such.", func() error { return Invariant14LeaveIsNoFailure(r.World, p) })
 	}
@@ -244,9 +244,13 @@ func (r *run) reunion() time.Duration {
 	}
 	r.Run(r.between(0, 10*time.Second))
 	r.MendAll()
-	took := r.agree("reunion", Reunion(&r.Cfg, len(live)))
+	from, limit := r.now, Reunion(&r.Cfg, len(live))
+	if !r.RunUntil(limit, 100*time.Millisecond, func() bool { return Invariant15SidesReunite(r.World) == nil }) {
+		r.Assert("Invariant15SidesReunite", fmt.Sprintf("Without contacts, the sides of a partition hold each other alive within %v.", limit), r.holds(Invariant15SidesReunite))
+	}
+	took := r.now - from
 	r.Run(2 * r.Cfg.ProbePeriod)
-	r.agree("reunion", Reunion(&r.Cfg, len(live)))
+	r.agree("reunion", Floor(&r.Cfg, len(live), 0))
 	return took
 }
 

@@ -23,6 +23,7 @@ type program interface {
 	fmt.Stringer
 	start(node *netns.Node, name string, bind netip.AddrPort, seed netip.AddrPort) *netns.Process
 	history(p *netns.Process, name string) ([]change, error)
+	up(p *netns.Process, name string) (time.Time, error) // when it was ready for others
 }
 
 // fleet is a number of members of one program, alone in their namespace.
@@ -55,9 +56,10 @@ func newFleet(t *testing.T, p program, node *netns.Node, n int) *fleet {
 	return f
 }
 
-// join starts the seed, then all others at once, and returns the time from
-// the first of those to the last complete table.
-func (f *fleet) join() time.Duration {
+// join starts the seed, then all others at once. It returns the time from the
+// first of those to the last complete table, and how much of it came after the
+// last was up: the rest is how long processes take to start on this machine.
+func (f *fleet) join() (all, protocol time.Duration) {
 	f.t.Helper()
 	seed := f.members[0]
 	seed.start()
@@ -66,7 +68,9 @@ func (f *fleet) join() time.Duration {
 	for _, m := range f.members[1:] {
 		m.start()
 	}
-	return f.last(since, "every table is complete", f.members, (*member).completed)
+	all = f.last(since, "every table is complete", f.members, (*member).completed)
+	up := f.last(since, "every process is up", f.members, func(m *member) (time.Time, error) { return f.up(m.proc, m.name) })
+	return all, all - up
 }
 
 // last waits until find has found its moment at each of the members, and

@@ -38,30 +38,47 @@ func (f fairlead) start(node *netns.Node, name string, bind, seed netip.AddrPort
 
 func (f fairlead) socket(name string) string { return filepath.Join(f.dir, name+".sock") }
 
-func (f fairlead) history(_ *netns.Process, name string) ([]change, error) {
+// ask calls the API of one agent.
+func (f fairlead) ask(name string, do func(context.Context, *client.Client) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	c, err := client.Dial(ctx, f.socket(name))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer c.Close()
+	return do(ctx, c)
+}
+
+func (f fairlead) up(_ *netns.Process, name string) (at time.Time, err error) {
+	err = f.ask(name, func(ctx context.Context, c *client.Client) error {
+		status, err := c.Status(ctx)
+		at = status.Started
+		return err
+	})
+	return at, err
+}
+
+func (f fairlead) history(_ *netns.Process, name string) ([]change, error) {
 	var out []change
-	for e, err := range c.Events(ctx, 0, false) {
-		switch {
-		case err != nil:
-			return nil, err
-		case e.Resync:
-			return nil, errors.New("its first events are no longer held")
+	err := f.ask(name, func(ctx context.Context, c *client.Client) error {
+		for e, err := range c.Events(ctx, 0, false) {
+			switch {
+			case err != nil:
+				return err
+			case e.Resync:
+				return errors.New("its first events are no longer held")
+			}
+			switch e.Kind {
+			case "joined", "revived":
+				out = append(out, change{e.At, true, e.Member.Name})
+			case "died", "left":
+				out = append(out, change{e.At, false, e.Member.Name})
+			}
 		}
-		switch e.Kind {
-		case "joined", "revived":
-			out = append(out, change{e.At, true, e.Member.Name})
-		case "died", "left":
-			out = append(out, change{e.At, false, e.Member.Name})
-		}
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 }
 
 // memberlist runs memberlistpeer.
@@ -83,8 +100,16 @@ func (m memberlist) start(node *netns.Node, name string, bind, seed netip.AddrPo
 	return node.Start(m.binary, args)
 }
 
-// history reads what the process has printed. Before its first line, about
-// itself, it has not started.
+// up is the time of its first line, about itself.
+func (m memberlist) up(p *netns.Process, name string) (time.Time, error) {
+	history, err := m.history(p, name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return history[0].at, nil
+}
+
+// history reads what the process has printed.
 func (m memberlist) history(p *netns.Process, _ string) ([]change, error) {
 	var out []change
 	for line := range strings.Lines(p.Output()) {

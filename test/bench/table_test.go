@@ -12,24 +12,41 @@ import (
 // row is one measured figure, smaller being better.
 type row struct {
 	work     string
-	format   string  // of one number
-	fairlead float64 // NaN: not measured
+	format   string // of one number
+	fairlead float64
 	peer     float64
-	again    float64 // the agent's in the second window; NaN: measured once
-	bar      float64 // at most; NaN: none
+	again    float64 // the agent's in a second window; NaN: measured once
+	bar      bar
 }
 
-// verdict judges the agent's number, not the noise: the better of two windows
-// would flatter, the worse one blame the machine, so it is the first.
+// bar is what a figure should not exceed: a number, a share of the peer's
+// figure, or, if both are 0, nothing.
+type bar struct{ number, share float64 }
+
+func (r row) over() bool {
+	return r.bar.number != 0 && r.fairlead > r.bar.number || r.bar.share != 0 && r.fairlead > r.bar.share*r.peer
+}
+
+// verdict judges the first window: the better of two would flatter, the worse
+// one blame the agent for the machine.
 func (r row) verdict() string {
 	switch {
-	case math.IsNaN(r.bar):
+	case r.bar == bar{}:
 		return ""
-	case r.fairlead <= r.bar:
-		return "ok"
-	default:
+	case r.over():
 		return "OVER"
 	}
+	return "ok"
+}
+
+func (r row) limit() string {
+	switch {
+	case r.bar.number != 0:
+		return fmt.Sprintf(r.format, r.bar.number)
+	case r.bar.share != 0:
+		return fmt.Sprintf("%.2f ×", r.bar.share)
+	}
+	return ""
 }
 
 // print writes the rows as an aligned table.
@@ -48,7 +65,7 @@ func print(w io.Writer, rows []row) error {
 	}
 	for _, r := range rows {
 		fmt.Fprintf(t, "%-*s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", wide, r.work, number(r.format, r.fairlead), number(r.format, r.peer),
-			number("%.2f", r.fairlead/r.peer), number("%.2f", r.again/r.fairlead), number(r.format, r.bar), r.verdict())
+			number("%.2f", r.fairlead/r.peer), number("%.2f", r.again/r.fairlead), r.limit(), r.verdict())
 	}
 	return t.Flush()
 }

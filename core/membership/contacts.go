@@ -58,6 +58,7 @@ func parseContact(entry string) (contact, error) {
 // peers file.
 type contacts struct {
 	list    []contact
+	named   int // entries of the list that lead elsewhere, as far as can be said without resolving
 	earlier []peer
 	own     func(netip.AddrPort) bool
 	resolve func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -78,6 +79,9 @@ func newContacts(cfg Config, earlier []peer, own func(netip.AddrPort) bool) (*co
 			return nil, err
 		}
 		c.list = append(c.list, one)
+		if one.host != "" || !own(netip.AddrPortFrom(one.addr, one.port)) {
+			c.named++
+		}
 	}
 	return c, nil
 }

@@ -39,6 +39,7 @@ type Membership struct {
 	events   *eventLog
 	contacts *contacts
 	keeper   *peersKeeper // nil without a data directory
+	earlier  []peer       // members of the last run
 	inbound  *inboundStreams
 	outbound chan struct{} // one token per stream open
 
@@ -98,12 +99,11 @@ func start(cfg Config) (_ *Membership, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var earlier []peer
 	if cfg.DataDir != "" {
 		m.keeper = newPeersKeeper(cfg.DataDir, m.latest.Load, cfg.Swim.TombstoneTTL, cfg.Now, cfg.Log)
-		earlier = m.keeper.earlier
+		m.earlier = m.keeper.earlier
 	}
-	if m.contacts, err = newContacts(cfg, earlier, ownAddress(advertise, local, interfaceAddrs)); err != nil {
+	if m.contacts, err = newContacts(cfg, m.earlier, ownAddress(advertise, local, interfaceAddrs)); err != nil {
 		return nil, err
 	}
 	epoch, err := m.dir.boot()

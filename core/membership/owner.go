@@ -44,6 +44,7 @@ type owner struct {
 	silenced  string    // why the node fell silent for good, in its own words
 	left      chan struct{}
 	leaving   bool
+	exchanged bool // as published
 }
 
 func newOwner(m *Membership, node *swim.Node, now time.Time) *owner {
@@ -238,7 +239,7 @@ func (o *owner) open(s swim.Stream, now time.Time) {
 // order: a reader that is reset never finds an event older than its snapshot
 // missing from it.
 func (o *owner) publish(now time.Time) {
-	if len(o.pending) == 0 && !o.dirty {
+	if len(o.pending) == 0 && !o.dirty && o.exchanged == o.node.Exchanged() {
 		return
 	}
 	o.table = o.members()
@@ -268,6 +269,8 @@ func (o *owner) publish(now time.Time) {
 	s := newSnapshot(o.table, o.defs.get)
 	o.version++
 	s.Version, s.Seq, s.Silent = o.version, o.seq, o.silence()
+	o.exchanged = o.node.Exchanged()
+	s.Exchanged, s.Unheard = o.exchanged, unheard(s, o.m.earlier, o.m.contacts.named)
 	o.m.latest.Store(s)
 	o.m.events.append(events)
 	o.m.metrics.table(s)

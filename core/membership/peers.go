@@ -83,6 +83,23 @@ func peersOf(s *Snapshot, earlier []peer) []peer {
 	return out
 }
 
+// unheard counts the peers of the last run that are not known to be dead, and
+// the contacts that were named.
+func unheard(s *Snapshot, earlier []peer, named int) int {
+	dead := map[model.NodeID]bool{}
+	for i := range s.Members {
+		if len(earlier) > 0 && !s.Members[i].Value.State.Live() {
+			dead[s.Members[i].ID] = true
+		}
+	}
+	for _, p := range earlier {
+		if !dead[p.ID] {
+			named++
+		}
+	}
+	return named
+}
+
 // peersKeeper writes the peers file when the table changed.
 type peersKeeper struct {
 	path    string

@@ -29,6 +29,15 @@ type Snapshot struct {
 	// Self is this node's own entry.
 	Self Member
 
+	// Exchanged reports whether the whole table of another member was heard
+	// since the start.
+	Exchanged bool
+
+	// Unheard counts those who could tell of members that are missing here:
+	// entries of the join list, and members of the last run that are not known
+	// to be dead. With 0 there is nobody to wait for.
+	Unheard int
+
 	// Silent says why this node does not speak; empty while it does.
 	Silent string
 }

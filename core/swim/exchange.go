@@ -53,6 +53,7 @@ func (n *Node) ServeFrame(frame []byte, now time.Time) ([][]byte, error) {
 		return [][]byte{n.codec.Seal(wire.AppendAck(n.frame(), m.Seq))}, nil
 	case wire.Exchange:
 		if last := n.absorb(&p); last && !n.silent {
+			n.exchanged = n.exchanged || p.Sender != n.self.id
 			return n.table(true), nil
 		}
 		return nil, nil
@@ -80,8 +81,9 @@ func (n *Node) StreamFrame(token uint64, frame []byte, now time.Time) error {
 		n.acked(s.to, p.Sender, m.Seq)
 	case s.kind == StreamExchange && first == wire.Exchange:
 		n.quiet = s.quiet
-		n.absorb(&p)
+		last := n.absorb(&p)
 		n.quiet = false
+		n.exchanged = n.exchanged || last && p.Sender != n.self.id
 		if p.Sender == n.self.id { // by another address than the advertised one
 			n.contacts = slices.DeleteFunc(n.contacts, func(c netip.AddrPort) bool { return c == s.to })
 		}
@@ -90,6 +92,10 @@ func (n *Node) StreamFrame(token uint64, frame []byte, now time.Time) error {
 	}
 	return nil
 }
+
+// Exchanged reports whether the whole table of another member was heard since
+// the start: what is missing here was then missing there too.
+func (n *Node) Exchanged() bool { return n.exchanged }
 
 // StreamClosed tells how the stream of token ended.
 func (n *Node) StreamClosed(token uint64, end StreamEnd, now time.Time) {

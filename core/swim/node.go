@@ -66,11 +66,13 @@ type Node struct {
 
 	wantedAt time.Time // last exchange out of turn
 	quiet    bool      // what is learned now is no news to the others
-	tellAt   time.Time // start of the window that tells counts in
-	tells    int
-	leftAt   time.Time
-	jumps    []time.Time // recent raises of our own epoch because it was heard
-	silent   bool
+
+	exchanged bool      // see Exchanged
+	tellAt    time.Time // start of the window that tells counts in
+	tells     int
+	leftAt    time.Time
+	jumps     []time.Time // recent raises of our own epoch because it was heard
+	silent    bool
 
 	ready    Ready
 	lent     []Packet // the caller's until the next call

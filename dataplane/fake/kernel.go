@@ -42,6 +42,14 @@ func (o object) String() string {
 	return o.text
 }
 
+// endpoints is how many of them the object has.
+func (o object) endpoints() int {
+	if o.svc != nil {
+		return o.svc.Endpoints.Len()
+	}
+	return strings.Count(o.text, endpointMark)
+}
+
 func newKernel(dir string) *kernel {
 	return &kernel{dir: dir, objects: make(map[dataplane.Key]object), known: dir == ""}
 }

@@ -8,6 +8,9 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
+// endpointMark begins the line of an endpoint.
+const endpointMark = "  endpoint "
+
 // render prints all of a service that a data plane acts on.
 func render(s *dataplane.Service) string {
 	var b strings.Builder
@@ -36,7 +39,7 @@ func render(s *dataplane.Service) string {
 		fmt.Fprintf(&b, "  %v %v/%v on empty %s\n", f.Kind, f.Addr, f.Protocol, empty)
 	}
 	for e := range s.Endpoints.All() {
-		fmt.Fprintf(&b, "  endpoint %016x %s %v %v weight %d", e.ID, e.Name, e.Addr, e.State, e.Weight)
+		fmt.Fprintf(&b, endpointMark+"%016x %s %v %v weight %d", e.ID, e.Name, e.Addr, e.State, e.Weight)
 		if e.AddrForeign.IsValid() {
 			fmt.Fprintf(&b, " foreign %v", e.AddrForeign)
 		}

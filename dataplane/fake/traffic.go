@@ -56,17 +56,31 @@ func (p *Provider) Watch(ctx context.Context, flows *dataplane.FlowOptions, emit
 	return nil
 }
 
-// Stats yields the number of connections of each service that had any.
+// Stats yields the number of connections of each service that had any, and what
+// is programmed.
 func (p *Provider) Stats(_ context.Context, yield func(dataplane.Counter) bool) error {
-	p.mu.Lock()
-	counters := maps.Clone(p.counters)
-	p.mu.Unlock()
-	for _, k := range slices.SortedFunc(maps.Keys(counters), func(a, b dataplane.Key) int { return cmp.Compare(a.String(), b.String()) }) {
-		if !yield(dataplane.Counter{Service: k, Name: "connections", Value: counters[k]}) {
+	for _, c := range p.count() {
+		if !yield(c) {
 			break
 		}
 	}
 	return nil
+}
+
+// count returns all counters, the gauges first.
+func (p *Provider) count() []dataplane.Counter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	programmed := p.kernel.keys()
+	out := make([]dataplane.Counter, 0, 1+len(programmed)+len(p.counters))
+	out = append(out, dataplane.Counter{Name: dataplane.GaugeServices, Value: uint64(len(programmed))})
+	for _, k := range programmed {
+		out = append(out, dataplane.Counter{Service: k, Name: dataplane.GaugeEndpoints, Value: uint64(p.kernel.objects[k].endpoints())})
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(p.counters), func(a, b dataplane.Key) int { return cmp.Compare(a.String(), b.String()) }) {
+		out = append(out, dataplane.Counter{Service: k, Name: "connections", Value: p.counters[k]})
+	}
+	return out
 }
 
 // Open plays n connections that Drain has to wait for.

@@ -304,6 +304,9 @@ func (n *Node) wake() {
 			*t = n.now
 		}
 	}
+	if !n.nextVerdict.IsZero() && n.nextVerdict.Before(n.now) {
+		n.nextVerdict = n.now // nobody looks at it while alone or departed
+	}
 }
 
 // departed reports whether this node said good-bye.

@@ -31,12 +31,18 @@ func Invariant08SuspectsHaveTimers(o *Observation) error {
 			s.least = clock.Least
 		}
 		s.longest = max(s.longest, clock.Longest)
+		if clock.Since.After(o.Now()) {
+			return fmt.Errorf("the suspicion of %s begins in %v", m.Name, clock.Since.Sub(o.Now()))
+		}
 		if life := clock.Deadline.Sub(clock.Since); life < s.least || life > s.longest {
 			return fmt.Errorf("the suspicion of %s lives %v: want %v to %v", m.Name, life, s.least, s.longest)
 		}
 		if o.Call == CallTick && o.Process.member() && !clock.Deadline.After(o.Now()) {
 			return fmt.Errorf("the suspicion of %s was due %v ago", m.Name, o.Now().Sub(clock.Deadline))
 		}
+	}
+	if o.Is.Counters.Pauses > o.Was.Counters.Pauses && o.Process.thawedAt != o.World.now {
+		return fmt.Errorf("it noticed a pause, and shifted its timers, without one")
 	}
 	if suspects != len(o.Is.Suspicions) {
 		return fmt.Errorf("%d suspects have %d timers", suspects, len(o.Is.Suspicions))

@@ -34,12 +34,13 @@ type Process struct {
 	host   *Host
 	serial uint64
 
-	dead    bool
-	frozen  bool
-	inbox   []func()
-	leaving bool // said good-bye and has not come back
-	tickAt  time.Duration
-	tickGen uint64
+	dead     bool
+	frozen   bool
+	thawedAt time.Duration
+	inbox    []func()
+	leaving  bool // said good-bye and has not come back
+	tickAt   time.Duration
+	tickGen  uint64
 
 	contacts []netip.AddrPort
 	shadow   shadow
@@ -48,11 +49,8 @@ type Process struct {
 // running reports whether the process exists, frozen or not.
 func (p *Process) running() bool { return !p.dead }
 
-// Takes part: it is a member that others should see alive.
+// member reports whether others should see the process alive.
 func (p *Process) member() bool { return !p.dead && !p.leaving && !p.node.Silent() }
-
-// Running reports whether the process exists.
-func (p *Process) Running() bool { return !p.dead }
 
 // Silent reports whether the node fell silent.
 func (p *Process) Silent() bool { return p.node.Silent() }
@@ -62,9 +60,6 @@ func (p *Process) LeaveDone() bool { return p.node.LeaveDone() }
 
 // Members is what the process holds of each member, by id.
 func (p *Process) Members() []swim.Member { return p.shadow.rows }
-
-// Host is the machine that the process runs on.
-func (p *Process) Host() *Host { return p.host }
 
 // whenAwake runs f now, or once the process is thawed; never if it ends before.
 func (p *Process) whenAwake(f func()) {
@@ -231,7 +226,7 @@ func (w *World) Thaw(p *Process) {
 	if !p.frozen || p.dead {
 		return
 	}
-	p.frozen = false
+	p.frozen, p.thawedAt = false, w.now
 	p.shadow.probed = w.now // it could not probe
 	w.note("%s: thaw, %d inputs wait", short(p.Name), len(p.inbox))
 	inbox := p.inbox

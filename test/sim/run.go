@@ -24,7 +24,7 @@ type Result struct {
 	Detected time.Duration // of the crash in the end
 	Tally    *Tally
 	Finding  *Finding
-	Tail     string // the last lines of the trace, if there is a finding
+	Lines    *Trace // for those who want to read it
 }
 
 // Most and fewest members of a run.
@@ -60,9 +60,7 @@ func Run(seed uint64) Result {
 	r.oneWay()
 	res.Detected = r.lastCrash()
 	res.Trace, res.Records, res.Virtual = r.Trace.Sum(), r.Trace.Count(), r.Elapsed()
-	if res.Finding = r.Finding(); res.Finding != nil {
-		res.Tail = r.Trace.Tail(traceLines)
-	}
+	res.Lines, res.Finding = r.World.Trace, r.Finding()
 	return res
 }
 

@@ -14,7 +14,12 @@ import (
 // fullSeeds is how many seeds a whole simulation runs.
 const fullSeeds = 200
 
+// failureLines is how much of the trace a failure prints; -sim.trace prints
+// all that is kept.
+const failureLines = 150
+
 var (
+	traceFlag = flag.Bool("sim.trace", false, "print the trace of each seed")
 	seedFlag  = flag.Uint64("sim.seed", 0, "run this seed alone (1 and up), or the first of -sim.count")
 	countFlag = flag.Int("sim.count", 0, "run this many seeds instead of 200 times the scale")
 )
@@ -99,8 +104,11 @@ func TestSimulation(t *testing.T) {
 		if r.Detected > detected.Detected {
 			detected = r
 		}
+		if *traceFlag {
+			fmt.Fprintln(os.Stdout, r.Lines.Tail(traceLines))
+		}
 		if r.Finding != nil {
-			fmt.Fprintln(os.Stdout, r.Tail)
+			fmt.Fprintln(os.Stdout, r.Lines.Tail(failureLines))
 			t.Fatalf("%v\nreplay: %s", r.Finding, replay(r.Seed))
 		}
 	})

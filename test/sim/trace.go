@@ -9,8 +9,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// traceLines is how many of the newest lines a Trace keeps for a failure.
-const traceLines = 400
+// traceLines is how many of the newest lines a Trace keeps.
+const traceLines = 5000
 
 // Trace is the record of a run: everything goes into its hash, what a reader
 // would like to see is kept as text, the newest lines only.

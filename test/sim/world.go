@@ -74,13 +74,10 @@ func (w *World) Elapsed() time.Duration { return w.now }
 // runs any more after it.
 func (w *World) Finding() *Finding { return w.finding }
 
-// Processes returns all processes that ever ran, in order of birth.
-func (w *World) Processes() []*Process { return w.procs }
-
 // SetCalm says whether nobody may be suspected from now on.
 func (w *World) SetCalm(calm bool) { w.calm = calm }
 
-// Run moves the clock on by d, or to the first finding.
+// Run moves the clock on by d. After a finding nothing happens any more.
 func (w *World) Run(d time.Duration) {
 	end := w.now + d
 	for w.finding == nil && len(w.events) > 0 && w.events[0].at <= end {

@@ -124,6 +124,9 @@ func (n *Node) move(m *member, wasLive, isLive bool) {
 		n.live.remove(m)
 		n.entomb(m)
 		n.queues[classRecord].remove(&m.rumours[classRecord])
+		if len(n.live.list) == 0 {
+			n.hush()
+		}
 		n.probes = slices.DeleteFunc(n.probes, func(p *probe) bool { return p.target == m })
 	case !wasLive && isLive:
 		n.graves.remove(m)

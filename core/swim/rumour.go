@@ -83,12 +83,26 @@ func (n *Node) spread(m *member, c class) {
 	r := &m.rumours[c]
 	q := &n.queues[c]
 	q.remove(r)
+	if c == classClaim && isDead(m) && len(n.live.list) == 0 {
+		return // see hush
+	}
 	*r = rumour{subject: m, class: c, bytes: rumourBytes(m, c)}
 	q.push(r)
 	n.wake()
 	for q.bytes > n.cfg.QueueBytes/classes {
 		n.counters.RumoursDropped++
 		q.remove(q.stalest())
+	}
+}
+
+// hush drops the news of deaths of a node that is left alone. That it was cut
+// off is likelier than that it is the last; whoever it meets next knows better,
+// and would bury healthy members on its word.
+func (n *Node) hush() {
+	for _, m := range n.graves.list {
+		if isDead(m) {
+			n.queues[classClaim].remove(&m.rumours[classClaim])
+		}
 	}
 }
 

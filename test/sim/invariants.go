@@ -29,6 +29,7 @@ func Invariants() []Invariant {
 		{"Invariant11PacketsFitTheMTU", "No datagram exceeds the MTU, no frame its cap.", Invariant11PacketsFitTheMTU},
 		{"Invariant13CalmMeansNoSuspicion", "Without faults nobody is suspected, nobody has to refute, and nobody dies.", Invariant13CalmMeansNoSuspicion},
 		{"Invariant14OneProbeAPeriod", "A node starts a probe each period, whatever became of the one before.", Invariant14OneProbeAPeriod},
+		{"Invariant15ReunionKillsNobody", "When the sides of a partition meet again, what each held dead kills nobody on the other.", Invariant15ReunionKillsNobody},
 		{"Invariant16EventsFormAWord", "The events about one member form the word ((joined|revived) (updated|suspected|refuted|record)* (died|left))* reaped?, and say what the table shows.", Invariant16EventsFormAWord},
 		{"Invariant21BadInputChangesNothing", "Input that is refused leaves no trace.", Invariant21BadInputChangesNothing},
 		{"Invariant22NothingIsLeftBehind", "Probes, relays and streams under way are bounded, each stream is known until it ends, and no timer is overdue after a tick.", Invariant22NothingIsLeftBehind},

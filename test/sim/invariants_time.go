@@ -207,6 +207,16 @@ func Invariant13CalmMeansNoSuspicion(o *Observation) error {
 	return nil
 }
 
+// Invariant15ReunionKillsNobody: old deaths are no news to those who know better.
+func Invariant15ReunionKillsNobody(o *Observation) error {
+	for i := range o.Ready.Events {
+		if e := &o.Ready.Events[i]; o.World.meeting && e.Kind == swim.EventDied {
+			return fmt.Errorf("%s died at %v, told by %v", e.Member.Name, e.Member.Value, e.From)
+		}
+	}
+	return nil
+}
+
 // Invariant14OneProbeAPeriod: detection rests on the beat of the probes.
 func Invariant14OneProbeAPeriod(o *Observation) error {
 	s := &o.Process.shadow

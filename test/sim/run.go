@@ -230,24 +230,33 @@ func (r *run) reunion() time.Duration {
 	}
 	side := live[:1+r.rng.IntN(len(live)-1)]
 	r.Partition(side)
-	other := live[len(side)]
-	parted := r.RunUntil(2*Detection(&r.Cfg, len(live)), time.Second, func() bool {
-		return row(live[0].shadow.rows, other.Disk.ID).Value.State == model.StateDead &&
-			row(other.shadow.rows, live[0].Disk.ID).Value.State == model.StateDead
-	})
-	if !parted {
-		r.Assert("Invariant14CrashIsDetected", "The sides of a partition hold each other dead in time.", func() error {
-			return fmt.Errorf("%s and %s do not after %v", live[0].Name, other.Name, 2*Detection(&r.Cfg, len(live)))
-		})
+	parted := func() error {
+		for _, a := range side {
+			for _, b := range live[len(side):] {
+				if row(a.shadow.rows, b.Disk.ID).Value.State.Live() || row(b.shadow.rows, a.Disk.ID).Value.State.Live() {
+					return fmt.Errorf("%s and %s do not", short(a.Name), short(b.Name))
+				}
+			}
+		}
+		return nil
+	}
+	// One after the other: each verdict may take as long as the first.
+	limit := Detection(&r.Cfg, len(live)) + time.Duration(len(live))*r.Cfg.ProbePeriod*4
+	if !r.RunUntil(limit, 500*time.Millisecond, func() bool { return parted() == nil }) {
+		r.Assert("Invariant14CrashIsDetected", "The sides of a partition hold each other dead in time.", parted)
 	}
 	r.Run(r.between(0, 10*time.Second))
+	r.RunUntil(Drain(&r.Cfg, len(live)), 200*time.Millisecond, func() bool { return Invariant10QueuesDrain(r.World) == nil })
 	r.MendAll()
-	from, limit := r.now, Reunion(&r.Cfg, len(live))
+	r.meeting = true
+	from := r.now
+	limit = Reunion(&r.Cfg, len(live))
 	if !r.RunUntil(limit, 100*time.Millisecond, func() bool { return Invariant15SidesReunite(r.World) == nil }) {
 		r.Assert("Invariant15SidesReunite", fmt.Sprintf("Without contacts, the sides of a partition hold each other alive within %v.", limit), r.holds(Invariant15SidesReunite))
 	}
 	took := r.now - from
 	r.Run(2 * r.Cfg.ProbePeriod)
+	r.meeting = false
 	r.agree("reunion", Floor(&r.Cfg, len(live), 0))
 	return took
 }

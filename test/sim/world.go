@@ -41,6 +41,7 @@ type World struct {
 	history    *History
 	invariants []Invariant
 	calm       bool // no fault is at work and the live agree: nobody may be suspected
+	meeting    bool // the sides of a partition meet again: nobody may be declared dead
 	finding    *Finding
 	lastID     model.NodeID
 	lastHost   int

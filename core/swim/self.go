@@ -138,6 +138,7 @@ func (n *Node) Rejoin(now time.Time) {
 		return
 	}
 	was := n.self.value
+	n.probes = n.probes[:0] // those of clashes; nobody ended them since
 	n.begins(was.Epoch + 1)
 	n.nextProbe, n.nextContact, n.nextExchange = n.now, n.now, n.now
 	n.emit(Event{Kind: EventRevived}, n.self, was)

@@ -71,19 +71,25 @@ func TestPaperReshuffledEachPass(t *testing.T) {
 // Deviation: at random among those still to come in this pass, so that it is
 // probed in this pass already.
 func TestPaperNewMemberAtARandomPlace(t *testing.T) {
-	places := map[int]int{}
-	r := with(t, 2, 9)
-	for i := 20; i < 100; i++ {
+	r := newRig(t)
+	for i := 2; i <= 9; i++ {
 		r.add(i)
-		n := len(r.peers)
-		place := slices.Index(targets(r, 2*n), model.NodeID(i))
-		if place < 0 || place >= n {
-			t.Fatalf("the newcomer is probed as number %d among %d", place, n)
-		}
-		places[4*place/n]++
 	}
-	if len(places) < 4 {
-		t.Fatalf("places by quarters: %v", places)
+	places := [4]int{} // by quarters of what is still to come
+	for i := 20; i < 100; i++ {
+		targets(r, 1) // the pass has begun
+		r.add(i)
+		left := len(r.peers) - 1
+		place := slices.Index(targets(r, left), model.NodeID(i))
+		if place < 0 {
+			t.Fatalf("the newcomer is not probed among the %d still to come", left)
+		}
+		places[4*place/left]++
+	}
+	for _, n := range places {
+		if n < 8 {
+			t.Fatalf("places by quarters: %v, want about 20 each", places)
+		}
 	}
 }
 

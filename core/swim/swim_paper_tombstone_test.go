@@ -24,7 +24,9 @@ func (r *rig) bury(ids ...int) {
 
 // DESIGN §4: "Tombstones keep address and value for 24 h".
 func TestPaperTombstonesAreKept(t *testing.T) {
-	r := with(t, 2, 5)
+	r := with(t, 2, 5, func(c *swim.Config) { // less to do in a day
+		c.ProbePeriod, c.TombstoneProbeInterval, c.ExchangeInterval = time.Minute, time.Minute, time.Hour
+	})
 	r.bury(4)
 	r.say(r.peer(2), said(5, r.peer(5).value(model.StateLeft)))
 	r.run(24*time.Hour - time.Minute)

@@ -239,7 +239,7 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 }
 
 // Completeness says whether what a snapshot lacks is gone. An incomplete
-// snapshot only adds.
+// snapshot only adds; what a delta removes by name is gone in any case.
 type Completeness int32
 
 const (
@@ -1719,8 +1719,9 @@ func (*ReconcileRequest_Change) isReconcileRequest_Step() {}
 
 func (*ReconcileRequest_Commit) isReconcileRequest_Step() {}
 
-// Begin opens a generation. Without a Change before Commit and with the digest
-// of what is applied it says "unchanged", the host's sign of life.
+// Begin opens a generation. With the generation and the digest of what is
+// applied it says "unchanged", the host's sign of life; base is the generation
+// itself then, so that nobody takes it for an empty snapshot.
 type Begin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -1728,7 +1729,7 @@ type Begin struct {
 	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // that Commit reaches; rises within a session
 	Digest        []byte                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`          // of that generation; opaque
 	Completeness  Completeness           `protobuf:"varint,5,opt,name=completeness,proto3,enum=fairlead.dataplane.v1.Completeness" json:"completeness,omitempty"`
-	AllowEmpty    bool                   `protobuf:"varint,6,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"` // a whole snapshot without services is meant
+	AllowEmpty    bool                   `protobuf:"varint,6,opt,name=allow_empty,json=allowEmpty,proto3" json:"allow_empty,omitempty"` // that no service is left is meant
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2096,7 +2097,7 @@ func (x *ServiceKey) GetName() string {
 // upsert replaces it and keeps the endpoints.
 type Service struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Handle        uint32                 `protobuf:"varint,1,opt,name=handle,proto3" json:"handle,omitempty"` // short name within the session, never reused in it, not 0
+	Handle        uint32                 `protobuf:"varint,1,opt,name=handle,proto3" json:"handle,omitempty"` // short name within the session, of no other service in it, not 0
 	Key           *ServiceKey            `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Frontends     []*Frontend            `protobuf:"bytes,3,rep,name=frontends,proto3" json:"frontends,omitempty"`
 	Balance       Balance                `protobuf:"varint,4,opt,name=balance,proto3,enum=fairlead.dataplane.v1.Balance" json:"balance,omitempty"`
@@ -2384,7 +2385,9 @@ func (x *Route) GetMethods() []string {
 	return nil
 }
 
-// EndpointGroup upserts endpoints of one service.
+// EndpointGroup upserts endpoints of one service. One that is known and comes
+// without an address gets the state and drain_until that it says, or none, and
+// keeps all else: what a suspicion changes, in few bytes.
 type EndpointGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Service       uint32                 `protobuf:"varint,1,opt,name=service,proto3" json:"service,omitempty"` // handle
@@ -2440,7 +2443,7 @@ func (x *EndpointGroup) GetEndpoints() []*Endpoint {
 type Endpoint struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Id             uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`                                             // for the endpoint's life, unique in its service, not 0
-	Address        []byte                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`                                     // for sockets of the agent's own network namespace; as Frontend.address
+	Address        []byte                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`                                     // for sockets of the agent's own network namespace; as Frontend.address; see EndpointGroup
 	AddressForeign []byte                 `protobuf:"bytes,3,opt,name=address_foreign,json=addressForeign,proto3" json:"address_foreign,omitempty"` // for all others; empty: the same
 	State          EndpointState          `protobuf:"varint,4,opt,name=state,proto3,enum=fairlead.dataplane.v1.EndpointState" json:"state,omitempty"`
 	Weight         *uint32                `protobuf:"varint,5,opt,name=weight,proto3,oneof" json:"weight,omitempty"` // 0 to 65535; absent is 1

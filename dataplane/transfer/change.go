@@ -100,7 +100,7 @@ func (g *Generation) endpoints(group *pb.EndpointGroup) error {
 		g.scratch = append(g.scratch, e)
 	}
 	for _, e := range group.GetEndpoints() {
-		g.scratch = append(g.scratch, decodeEndpoint(e))
+		g.scratch = append(g.scratch, decodeUpsert(svc.Endpoints, e))
 		if len(g.removals) > 0 {
 			delete(g.removals, removalKey{k, e.GetId()})
 		}

@@ -114,6 +114,9 @@ func encodeEndpoint(e dataplane.Endpoint) *pb.Endpoint {
 	out := &pb.Endpoint{
 		Id: e.ID, Address: encodeAddr(e.Addr), State: pb.EndpointState(e.State), Zone: e.Zone, Name: e.Name, DrainUntil: encodeTime(e.DrainUntil),
 	}
+	if !e.Addr.IsValid() {
+		out.Address = []byte{0} // no address, where none would mean the one before
+	}
 	if e.AddrForeign.IsValid() && e.AddrForeign != e.Addr {
 		out.AddressForeign = encodeAddr(e.AddrForeign)
 	}
@@ -122,6 +125,32 @@ func encodeEndpoint(e dataplane.Endpoint) *pb.Endpoint {
 		out.Weight = &w
 	}
 	return out
+}
+
+// encodeUpsert returns the wire form of an endpoint of a service that was
+// known as old. What only changes its state needs no more than that: the most
+// frequent change, and one that comes for all endpoints of a node at once.
+func encodeUpsert(old *dataplane.Service, e dataplane.Endpoint) *pb.Endpoint {
+	if old != nil && e.Addr.IsValid() {
+		was, known := old.Endpoints.Get(e.ID)
+		was.State, was.DrainUntil = e.State, e.DrainUntil
+		if known && was.Equal(e) {
+			return &pb.Endpoint{Id: e.ID, State: pb.EndpointState(e.State), DrainUntil: encodeTime(e.DrainUntil)}
+		}
+	}
+	return encodeEndpoint(e)
+}
+
+// decodeUpsert reads an endpoint of a service that is known as old. Without an
+// address it says the state of one that is known.
+func decodeUpsert(old dataplane.Endpoints, e *pb.Endpoint) dataplane.Endpoint {
+	if len(e.GetAddress()) == 0 {
+		if was, known := old.Get(e.GetId()); known {
+			was.State, was.DrainUntil = enum[dataplane.EndpointState](e.GetState()), decodeTime(e.GetDrainUntil())
+			return was
+		}
+	}
+	return decodeEndpoint(e)
 }
 
 func decodeEndpoint(e *pb.Endpoint) dataplane.Endpoint {

@@ -68,7 +68,7 @@ func (e *Encoder) Delta(d dataplane.Delta) iter.Seq[*pb.Change] {
 				p.service(encodeService(h, c.New))
 			}
 			for ep := range c.Upserted.All() {
-				p.endpoint(h, encodeEndpoint(ep))
+				p.endpoint(h, encodeUpsert(c.Old, ep))
 			}
 			for _, r := range c.Removed {
 				if c.New != nil || r.Reason != dataplane.RemovedUnknown {

@@ -1,0 +1,196 @@
+package pluginhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// choose decides which providers run: as last time if nothing changed since,
+// else by probing all that come into question.
+func (h *Host) choose(ctx context.Context) (Decision, error) {
+	if len(h.cfg.Wish.Names) == 0 {
+		return Decision{}, nil
+	}
+	sockets := map[string]string{}
+	for _, name := range h.cfg.Wish.toProbe() {
+		sockets[name] = h.hosting(name).socket
+	}
+	key := choiceKey(h.cfg.Wish, h.discovery, sockets)
+	if kept, ok := ReadChoice(h.cfg.StateDir); ok && kept.Key == key {
+		h.log.Info("data plane as before: neither kernel, boot nor plugins changed", "chosen", names(kept.Decision), "since", kept.At)
+		return kept.Decision, nil
+	}
+	decision, err := Decide(h.cfg.Wish, h.findAll(ctx))
+	h.tell(decision)
+	if err != nil || ctx.Err() != nil {
+		return decision, errors.Join(err, ctx.Err())
+	}
+	if err := writeChoice(h.cfg.StateDir, Kept{Key: key, At: h.cfg.Now().UTC().Truncate(time.Second), Decision: decision}); err != nil {
+		h.log.Warn("the choice of the data plane is not kept", "error", err)
+	}
+	return decision, nil
+}
+
+// tell logs a decision once, with everything it rests on.
+func (h *Host) tell(d Decision) {
+	attrs := []any{"wish", strings.Join(h.cfg.Wish.Names, ","), "chosen", names(d)}
+	for _, r := range d.Rejected {
+		attrs = append(attrs, "not_"+strings.ReplaceAll(r.Name, "-", "_"), r.Refusal.Error())
+	}
+	h.log.Info("data plane chosen", attrs...)
+	for _, w := range d.Warnings {
+		h.log.Warn("data plane: " + w)
+	}
+}
+
+func names(d Decision) string {
+	var out []string
+	for _, c := range d.Chosen {
+		out = append(out, c.Name)
+	}
+	return strings.Join(out, ",")
+}
+
+// findAll probes all that come into question, at the same time.
+func (h *Host) findAll(ctx context.Context) map[string]Finding {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	found := map[string]Finding{}
+	for _, name := range h.cfg.Wish.toProbe() {
+		wg.Go(func() {
+			f := h.Find(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			found[name] = f
+		})
+	}
+	wg.Wait()
+	return found
+}
+
+// Find asks a provider what it is and whether it can work here. If it does not
+// run it is started for that, and ended.
+func (h *Host) Find(ctx context.Context, name string) Finding {
+	return h.find(ctx, name, func(f *Finding, i *instance) error {
+		ctx, cancel := context.WithTimeout(ctx, h.cfg.Timing.Probe)
+		defer cancel()
+		var err error
+		f.Report, err = i.probe(ctx)
+		if err != nil && ctx.Err() == nil && i.alive() {
+			// It says itself that the test failed: nobody knows, then.
+			f.Report, err = dataplane.Report{Verdict: dataplane.Inconclusive, Checks: []dataplane.Check{{
+				ID: "probe", Required: true, Result: dataplane.Inconclusive, Reason: err.Error(), Remedy: "see its log",
+			}}}, nil
+		}
+		return err
+	})
+}
+
+// Identify asks a provider what it is.
+func (h *Host) Identify(ctx context.Context, name string) Finding {
+	return h.find(ctx, name, func(*Finding, *instance) error { return nil })
+}
+
+func (h *Host) find(ctx context.Context, name string, ask func(*Finding, *instance) error) Finding {
+	f := Finding{Name: name, Installed: true}
+	if h.hosting(name).socket == "" {
+		c, ok := h.Discovery().Find(name)
+		switch {
+		case !ok:
+			f.Installed = false
+			return f
+		case c.Refused != nil:
+			f.Err = c.Refused
+			return f
+		}
+	}
+	f.Err = h.visit(ctx, name, func(i *instance) error {
+		f.Info = i.info
+		return ask(&f, i)
+	})
+	return f
+}
+
+// visit calls do with a provider: the one that runs by itself, or one that is
+// started for it.
+func (h *Host) visit(ctx context.Context, name string, do func(*instance) error) error {
+	i, err := h.open(ctx, name, true)
+	if err != nil {
+		return err
+	}
+	err = do(i)
+	if i.kind == KindKept {
+		i.leave()
+		return err
+	}
+	i.stop(h.cfg.Timing)
+	return err
+}
+
+// open returns an instance of a provider: by its socket if it runs already, else
+// a new child. A visitor's child leaves no trace for others to find.
+func (h *Host) open(ctx context.Context, name string, visitor bool) (*instance, error) {
+	how := h.hosting(name)
+	if how.socket != "" {
+		return adopt(ctx, h.cfg.Timing.Call, name, how.socket, h.run)
+	}
+	i, err := adopt(ctx, h.cfg.Timing.Call, name, h.run.socket(name), h.run)
+	if !errors.Is(err, errNotThere) {
+		return i, err
+	}
+	c, ok := h.Discovery().Find(name)
+	if !ok || c.Refused != nil { // somebody may have seen to it since
+		c, ok = Discover(h.cfg.Search).Find(name)
+	}
+	switch {
+	case !ok:
+		return nil, refuse(fmt.Sprintf("fairlead-dataplane-%s is gone", name), "install it again")
+	case c.Refused != nil:
+		return nil, c.Refused
+	}
+	img, refused := openImage(c.Path, name, newTrust(h.cfg.Search.Binary))
+	if refused != nil {
+		return nil, refused
+	}
+	defer img.close()
+	return h.launch(ctx, img, how, visitor)
+}
+
+func (h *Host) launch(ctx context.Context, img *image, how hosting, visitor bool) (*instance, error) {
+	if how.outlives && !visitor {
+		if err := checkSocket(h.run.socket(img.name)); err != nil {
+			return nil, err
+		}
+	}
+	c, err := h.launcher.launch(ctx, img, order{
+		name: img.name, timeout: how.timeout, outlives: how.outlives && !visitor, visitor: visitor,
+		log: h.log.With("plugin", img.name), dropped: h.metrics.linesLost.WithLabelValues(img.name),
+	})
+	if err != nil {
+		return nil, err
+	}
+	i := &instance{name: img.name, kind: KindChild, child: c, proc: c.proc, run: h.run}
+	call, cancel := context.WithTimeout(ctx, h.cfg.Timing.Call)
+	defer cancel()
+	if err := connect(call, i, c.socket); err != nil {
+		i.proc.kill()
+		<-i.proc.exited
+		i.forget()
+		return nil, h.withWords(err, i)
+	}
+	return i, nil
+}
+
+// withWords adds what a process wrote last to an error about it.
+func (h *Host) withWords(err error, i *instance) error {
+	if words := i.words(); len(words) > 0 {
+		return fmt.Errorf("%w; its last words: %s", err, strings.Join(words[max(0, len(words)-3):], " | "))
+	}
+	return err
+}

@@ -1,0 +1,245 @@
+package pluginhost
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+)
+
+// TestMain lets the test binary be a plugin, under the name of one, or an agent
+// to be killed.
+func TestMain(m *testing.M) {
+	if strings.HasPrefix(filepath.Base(os.Args[0]), handshake.FilePrefix) {
+		os.Exit(bePlugin())
+	}
+	if os.Getenv(beAgentEnv) != "" {
+		os.Exit(beAgent())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience is for conditions that hold within a second on an idle machine.
+const patience = 30 * time.Second
+
+// hurry is a timing for tests in which something does not answer.
+func hurry() Timing {
+	t := DefaultTiming()
+	t.Health, t.Answer, t.DataPath = 50*time.Millisecond, time.Second, 100*time.Millisecond
+	t.Redial = 20 * time.Millisecond
+	t.Backoff.First, t.Backoff.Most = 10*time.Millisecond, 100*time.Millisecond
+	return t
+}
+
+// rig is a host with the directories around it.
+type rig struct {
+	t        *testing.T
+	dir      string // of plugins
+	cfg      Config
+	log      *lockedBuffer
+	ready    chan Provider
+	registry *prometheus.Registry
+}
+
+func newRig(t *testing.T, names ...string) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir(), log: &lockedBuffer{}, ready: make(chan Provider, 2000), registry: prometheus.NewRegistry()}
+	r.cfg = Config{
+		Wish: Wish{Names: names, Written: true}, Search: Search{Dirs: []string{r.dir}, Binary: executable(t)},
+		RunDir: shortDir(t), StateDir: t.TempDir(), InstanceID: "test", Node: "n1",
+		Environ: os.Environ(), OnReady: func(p Provider) { r.ready <- p },
+		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Metrics: r.registry,
+		Timing: hurry(), Rand: rand.New(rand.NewPCG(1, 2)),
+	}
+	// Away from the test binary, whose directory holds no plugins.
+	return r
+}
+
+// install puts the test binary there as a plugin that behaves as told.
+func (r *rig) install(name string, b behaviour) string {
+	r.t.Helper()
+	return install(r.t, r.dir, name, b)
+}
+
+func install(t *testing.T, dir, name string, b behaviour) string {
+	t.Helper()
+	path := filepath.Join(dir, handshake.FilePrefix+name)
+	text, err := json.Marshal(b)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(behaviourPath(path)), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(behaviourPath(path), text, 0o644)
+	}
+	if err == nil {
+		_ = os.Remove(path)
+		if err = os.Link(executable(t), path); err != nil {
+			err = copyFile(executable(t), path)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func copyFile(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o755)
+}
+
+// script installs a shell script as a plugin.
+func (r *rig) script(name, body string) string {
+	r.t.Helper()
+	path := filepath.Join(r.dir, handshake.FilePrefix+name)
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	return path
+}
+
+// host returns a new host that is stopped in the end.
+func (r *rig) host() *Host {
+	r.t.Helper()
+	h, err := New(r.cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(h.Stop)
+	return h
+}
+
+// start starts a host.
+func (r *rig) start() *Host {
+	r.t.Helper()
+	h := r.host()
+	if _, err := h.Start(r.t.Context()); err != nil {
+		r.t.Fatalf("Start: %v\n%s", err, r.log)
+	}
+	return h
+}
+
+// nextReady waits for the next life of a provider.
+func (r *rig) nextReady() Provider {
+	r.t.Helper()
+	select {
+	case p := <-r.ready:
+		return p
+	case <-time.After(patience):
+		r.t.Fatalf("no provider became ready\n%s", r.log)
+		return Provider{}
+	}
+}
+
+func (r *rig) waitLog(text string) {
+	r.t.Helper()
+	waitFor(r.t, func() string {
+		if strings.Contains(r.log.String(), text) {
+			return ""
+		}
+		return "a log with " + text + ":\n" + r.log.String()
+	})
+}
+
+func statusOf(t *testing.T, h *Host, name string) Status {
+	t.Helper()
+	for _, s := range h.Status() {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("no status of %s in %+v", name, h.Status())
+	return Status{}
+}
+
+func waitState(t *testing.T, h *Host, name string, want State) Status {
+	t.Helper()
+	waitFor(t, func() string {
+		if s := statusOf(t, h, name); s.State != want {
+			return "state " + string(want) + ", is " + string(s.State) + ": " + s.Reason
+		}
+		return ""
+	})
+	return statusOf(t, h, name)
+}
+
+func waitClosed(t *testing.T, c <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatalf("waited in vain for %s", what)
+	}
+}
+
+// waitFor waits until missing returns nothing.
+func waitFor(t *testing.T, missing func() string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		what := missing()
+		if what == "" {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited in vain for %s", what)
+		case <-poll.C:
+		}
+	}
+}
+
+func executable(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// shortDir is a temporary directory whose path leaves room for a socket's.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fl-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

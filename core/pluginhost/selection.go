@@ -1,0 +1,223 @@
+package pluginhost
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// Auto in the list of providers stands for the best L4 plane of this host.
+const Auto = "auto"
+
+// autoOrder lists what Auto tries, best first. The second is tried only where
+// it is installed.
+func autoOrder() []string { return []string{"ebpf", "nftables", "iptables"} }
+
+// Wish is what the configuration asks for.
+type Wish struct {
+	Names []string // auto, and names of providers
+	// Written says that somebody wrote the list. One that is a default asks for
+	// what may be missing.
+	Written bool
+}
+
+// toProbe returns the names that have to be probed to grant the wish.
+func (w Wish) toProbe() []string {
+	var out []string
+	for _, name := range w.Names {
+		if name == Auto {
+			out = append(out, autoOrder()...)
+		} else {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Finding is what is known of a provider before it is chosen.
+type Finding struct {
+	Name      string
+	Installed bool
+	Err       error // it is refused, does not start, or cannot be asked
+	Info      dataplane.Info
+	Report    dataplane.Report
+}
+
+// Decision is which providers run, and why no other does.
+type Decision struct {
+	Chosen   []Choice   `json:"chosen"`
+	Rejected []Rejected `json:"rejected"`
+	Warnings []string   `json:"warnings"`
+}
+
+// Choice is a provider that runs.
+type Choice struct {
+	Name    string `json:"name"`
+	Auto    bool   `json:"auto"` // chosen by auto
+	Verdict string `json:"verdict"`
+	Version string `json:"version"`
+}
+
+// Rejected is a provider that does not.
+type Rejected struct {
+	Name string `json:"name"`
+	Refusal
+}
+
+// Decide grants a wish. It has no effect and asks nothing: found has an entry
+// for each name of toProbe.
+//
+// A name that was written runs or is an error: nothing takes its place. Auto
+// takes the first that is SUPPORTED, else the first that is DEGRADED, else none,
+// which is a warning. Two providers of L4 with one scope would capture the same
+// connections: an error.
+func Decide(w Wish, found map[string]Finding) (Decision, error) {
+	d := Decision{Chosen: []Choice{}, Rejected: []Rejected{}, Warnings: []string{}}
+	var errs []error
+	for _, name := range w.Names {
+		if name == Auto {
+			d.auto(w, found)
+			continue
+		}
+		if d.runs(name) {
+			continue
+		}
+		f := found[name]
+		if why := f.against(); why != nil {
+			d.Rejected = append(d.Rejected, Rejected{name, *why})
+			if w.Written {
+				errs = append(errs, fmt.Errorf("pluginhost: dataplane names %s, which cannot run here: %w", name, why))
+			} else {
+				d.warn("%s does not run: %v", name, why)
+			}
+			continue
+		}
+		if f.Report.Verdict != dataplane.Supported {
+			d.warn("%s runs as %v: %s", name, f.Report.Verdict, reasons(f.Report))
+		}
+		d.take(f, false)
+	}
+	errs = append(errs, d.conflicts(found)...)
+	return d, errors.Join(errs...)
+}
+
+func (d *Decision) warn(format string, args ...any) {
+	d.Warnings = append(d.Warnings, fmt.Sprintf(format, args...))
+}
+
+func (d *Decision) runs(name string) bool {
+	return slices.ContainsFunc(d.Chosen, func(c Choice) bool { return c.Name == name })
+}
+
+func (d *Decision) take(f Finding, auto bool) {
+	d.Chosen = append(d.Chosen, Choice{Name: f.Name, Auto: auto, Verdict: f.Report.Verdict.String(), Version: f.Info.Version})
+}
+
+// auto chooses by verdict, then by order.
+func (d *Decision) auto(w Wish, found map[string]Finding) {
+	var best *Finding
+	for _, name := range autoOrder() {
+		f := found[name]
+		if slices.Contains(w.Names, name) {
+			continue // it is asked for by its name anyway
+		}
+		better := best == nil || best.Report.Verdict == dataplane.Degraded && f.Report.Verdict == dataplane.Supported
+		if why := f.againstAuto(); why != nil {
+			d.Rejected = append(d.Rejected, Rejected{name, *why})
+		} else if better {
+			if best != nil {
+				d.Rejected = append(d.Rejected, Rejected{best.Name, Refusal{"DEGRADED: " + reasons(best.Report), name + " is SUPPORTED"}})
+			}
+			best = &f
+		} else {
+			d.Rejected = append(d.Rejected, Rejected{name, Refusal{f.Report.Verdict.String() + ", and " + best.Name + " comes first", "name it in dataplane to have it"}})
+		}
+	}
+	if best == nil {
+		d.warn("no L4 provider can run here: VIPs and intercept addresses lead nowhere on this node")
+		return
+	}
+	if best.Report.Verdict == dataplane.Degraded {
+		d.warn("%s runs as DEGRADED: %s", best.Name, reasons(best.Report))
+	}
+	d.take(*best, true)
+}
+
+// against says why a provider cannot run, nil if it can.
+func (f Finding) against() *Refusal {
+	var refusal *Refusal
+	switch {
+	case !f.Installed:
+		return refuse("it is not installed", "install fairlead-dataplane-"+f.Name+" beside the agent or in FAIRLEAD_PLUGIN_DIRS, or take the name out of dataplane")
+	case errors.As(f.Err, &refusal):
+		return refusal
+	case f.Err != nil:
+		return refuse(f.Err.Error(), "")
+	case f.Report.Verdict == dataplane.Unsupported:
+		return refuse("UNSUPPORTED: "+reasons(f.Report), remedies(f.Report))
+	}
+	return nil
+}
+
+// againstAuto is stricter: what could not be tested is not chosen by itself.
+func (f Finding) againstAuto() *Refusal {
+	why := f.against()
+	switch {
+	case why != nil:
+		return why
+	case !slices.Contains(f.Info.Layers, dataplane.L4):
+		return refuse("it is no L4 provider", "")
+	case f.Report.Verdict == dataplane.Inconclusive:
+		return refuse("INCONCLUSIVE: "+reasons(f.Report), "name it in dataplane to run it all the same")
+	}
+	return nil
+}
+
+// conflicts finds providers that would capture the same connections.
+func (d *Decision) conflicts(found map[string]Finding) []error {
+	var errs []error
+	holder := map[dataplane.Scope]string{}
+	for _, c := range d.Chosen {
+		info := found[c.Name].Info
+		if !slices.Contains(info.Layers, dataplane.L4) {
+			continue
+		}
+		for _, scope := range info.Scopes {
+			other, taken := holder[scope]
+			if !taken {
+				holder[scope] = c.Name
+				continue
+			}
+			errs = append(errs, fmt.Errorf("pluginhost: dataplane has two L4 providers for %v traffic, %s and %s, which would capture the same connections: keep one", scope, other, c.Name))
+		}
+	}
+	return errs
+}
+
+// reasons lists the checks that did not pass, required ones first.
+func reasons(r dataplane.Report) string {
+	return strings.Join(failed(r, func(c dataplane.Check) string { return c.ID + ": " + c.Reason }), "; ")
+}
+
+func remedies(r dataplane.Report) string {
+	return strings.Join(failed(r, func(c dataplane.Check) string { return c.Remedy }), "; ")
+}
+
+func failed(r dataplane.Report, say func(dataplane.Check) string) []string {
+	var out []string
+	for _, required := range []bool{true, false} {
+		for _, c := range r.Checks {
+			if c.Required == required && c.Result != dataplane.Supported && say(c) != "" {
+				out = append(out, say(c))
+			}
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, "the probe names no reason")
+	}
+	return out
+}

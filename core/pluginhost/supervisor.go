@@ -1,0 +1,347 @@
+package pluginhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+	"github.com/fairlead/fairlead/dataplane/transfer"
+)
+
+// State is where a provider is in its life; the package comment draws it.
+type State string
+
+// The states.
+const (
+	StateDiscovered State = "discovered"
+	StateStarting   State = "starting"
+	StateConfigured State = "configured"
+	StateReady      State = "ready"
+	StateBackoff    State = "backoff"
+	StateCrashLoop  State = "crash-loop"
+	StateStopped    State = "stopped"
+)
+
+func states() []State {
+	return []State{StateDiscovered, StateStarting, StateConfigured, StateReady, StateBackoff, StateCrashLoop, StateStopped}
+}
+
+// Status is what is known of a provider.
+type Status struct {
+	Name   string           `json:"name"`
+	State  State            `json:"state"`
+	Since  time.Time        `json:"since"`
+	Kind   Kind             `json:"kind,omitempty"`
+	PID    int              `json:"pid,omitempty"`
+	Socket string           `json:"socket,omitempty"`
+	Info   dataplane.Info   `json:"-"`
+	Health dataplane.Health `json:"-"`
+	// Starts and Losses count since the agent began.
+	Starts int `json:"starts"`
+	Losses int `json:"losses"`
+	// Reason is why it is not ready, or was last lost.
+	Reason string `json:"reason,omitempty"`
+}
+
+// supervisor keeps one provider running. One goroutine, run, does all of it.
+type supervisor struct {
+	host   *Host
+	name   string
+	losses losses
+	asked  chan string // why to restart; the first of several counts
+
+	mu     sync.Mutex
+	status Status
+}
+
+func newSupervisor(h *Host, name string) *supervisor {
+	s := &supervisor{host: h, name: name, losses: losses{rule: h.cfg.Timing.Backoff}, asked: make(chan string, 1)}
+	s.status.Name = name
+	s.to(StateDiscovered, "")
+	return s
+}
+
+// ask asks for a restart.
+func (s *supervisor) ask(reason string) {
+	select {
+	case s.asked <- reason:
+	default:
+	}
+}
+
+func (s *supervisor) snapshot() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+func (s *supervisor) change(f func(*Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.status)
+}
+
+// to enters a state. The reason of the last loss stays while the provider is on
+// its way back.
+func (s *supervisor) to(state State, reason string) {
+	s.change(func(st *Status) {
+		st.State, st.Since = state, s.host.cfg.Now()
+		if reason != "" {
+			st.Reason = reason
+		}
+	})
+	s.host.metrics.set(s.name, state)
+}
+
+// run lives through one life after another, until ctx ends.
+func (s *supervisor) run(ctx context.Context) {
+	defer s.to(StateStopped, "")
+	for ctx.Err() == nil {
+		s.to(StateStarting, "")
+		i, err := s.begin(ctx)
+		if ctx.Err() != nil {
+			if i != nil {
+				s.finish(i)
+			}
+			return
+		}
+		if err != nil {
+			s.host.metrics.starts.WithLabelValues(s.name, startFailed).Inc()
+			if errors.Is(err, errNotThere) {
+				s.look(ctx, err)
+			} else {
+				s.wait(ctx, err.Error(), 0)
+			}
+			continue
+		}
+		if reason, ready, again := s.live(ctx, i); !again {
+			s.wait(ctx, reason, ready)
+		}
+	}
+}
+
+// begin brings a provider to StateConfigured.
+func (s *supervisor) begin(ctx context.Context) (*instance, error) {
+	i, err := s.host.open(ctx, s.name, false)
+	if err != nil {
+		return nil, err
+	}
+	s.change(func(st *Status) {
+		st.Starts++
+		st.Kind, st.Info = i.kind, i.info
+		st.PID = 0
+		if i.proc != nil {
+			st.PID = i.proc.pid
+		}
+	})
+	if err := s.configure(ctx, i); err != nil {
+		err = s.host.withWords(err, i)
+		s.giveUp(i)
+		return nil, err
+	}
+	s.to(StateConfigured, "")
+	return i, nil
+}
+
+// configure gives a provider its settings. One that runs by itself and has its
+// own is left alone if there are none here.
+func (s *supervisor) configure(ctx context.Context, i *instance) error {
+	cfg := s.host.cfg
+	settings := cfg.Settings[s.name]
+	_, values, err := settings.split(s.name, 0)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.Timing.Call)
+	defer cancel()
+	if i.kind == KindAlone && len(values) == 0 {
+		if st, err := i.client.State(ctx, &pb.StateRequest{}); err == nil && st.GetInstanceId() != "" {
+			return nil
+		}
+	}
+	text, err := settings.encode(s.name, values, i.info.ConfigSchema)
+	if err != nil {
+		return err
+	}
+	runDir := filepath.Join(cfg.RunDir, s.name)
+	if err := os.MkdirAll(runDir, 0o700); err != nil {
+		return fmt.Errorf("make its run directory: %w", err)
+	}
+	answer, err := i.client.Configure(ctx, transfer.EncodeConfig(dataplane.Config{
+		JSON: text, RunDir: runDir, StateDir: filepath.Join(cfg.StateDir, s.name), InstanceID: cfg.InstanceID, Node: cfg.Node,
+	}))
+	if err = transfer.FromWire(err); err != nil {
+		if errors.Is(err, dataplane.ErrInvalid) {
+			return fmt.Errorf("it rejects its configuration: %w; correct plugins.%s", err, s.name)
+		}
+		return fmt.Errorf("it cannot be configured: %w", err)
+	}
+	for _, d := range transfer.DecodeDiagnostics(answer) {
+		s.host.log.Warn("remark on the configuration of a plugin", "plugin", s.name, "key", "plugins."+s.name+"."+d.Path, "message", d.Message)
+	}
+	return nil
+}
+
+// giveUp ends an instance that is of no use.
+func (s *supervisor) giveUp(i *instance) {
+	if i.kind == KindAlone {
+		i.leave()
+		return
+	}
+	i.kill()
+}
+
+// finish ends an instance as the agent stops.
+func (s *supervisor) finish(i *instance) {
+	if i.kind == KindAlone || s.host.hosting(s.name).outlives {
+		i.leave()
+		return
+	}
+	i.stop(s.host.cfg.Timing)
+}
+
+// live watches an instance until it is lost (then it returns why, and for how
+// long it was ready), or until a restart was asked for (again), or ctx ends.
+func (s *supervisor) live(ctx context.Context, i *instance) (reason string, ready time.Duration, again bool) {
+	result := startOK
+	if i.kind != KindChild {
+		result = startAdopted
+	}
+	s.host.metrics.starts.WithLabelValues(s.name, result).Inc()
+	s.host.log.Info("plugin is ready", "plugin", s.name, "kind", string(i.kind), "pid", s.snapshot().PID, "version", i.info.Version)
+	select { // a wish from before this life
+	case <-s.asked:
+	default:
+	}
+	var watchers sync.WaitGroup
+	defer watchers.Wait()
+	watchers.Go(func() { i.beat(s.host.cfg.Timing, s.host.metrics.unanswered.WithLabelValues(s.name).Inc) })
+	watchers.Go(func() { s.lookAfter(i) })
+	s.to(StateReady, "")
+	began := s.host.cfg.Now()
+	if s.host.cfg.OnReady != nil {
+		s.host.cfg.OnReady(Provider{Name: s.name, Kind: i.kind, Info: i.info, Client: i.client, Lost: i.lost, Restart: s.ask})
+	}
+	select {
+	case <-ctx.Done():
+		s.finish(i)
+		return "", 0, true
+	case reason := <-s.asked:
+		s.host.log.Info("plugin is restarted", "plugin", s.name, "reason", reason)
+		s.restart(i)
+		return "", 0, true
+	case <-i.lost:
+	}
+	s.host.metrics.losses.WithLabelValues(s.name).Inc()
+	s.change(func(st *Status) { st.Losses++ })
+	s.giveUp(i)
+	s.mourn(i)
+	return i.cause, s.host.cfg.Now().Sub(began), false
+}
+
+func (s *supervisor) restart(i *instance) {
+	s.to(StateStarting, "")
+	if i.kind == KindAlone {
+		i.leave()
+		return
+	}
+	i.stop(s.host.cfg.Timing)
+}
+
+// mourn logs how a provider ended, and its last words.
+func (s *supervisor) mourn(i *instance) {
+	attrs := []any{"plugin", s.name, "kind", string(i.kind), "reason", i.cause}
+	if words := i.words(); len(words) > 0 {
+		attrs = append(attrs, "last_words", strings.Join(words, "\n"))
+	}
+	s.host.log.Error("plugin was lost", attrs...)
+}
+
+// lookAfter notes the health of the data path, and keeps the log file of a
+// child that outlives us within bounds.
+func (s *supervisor) lookAfter(i *instance) {
+	t := s.host.cfg.Timing
+	tick := time.NewTicker(t.DataPath)
+	defer tick.Stop()
+	for {
+		select {
+		case <-i.ctx.Done():
+			return
+		case <-i.lost:
+			return
+		case <-tick.C:
+		}
+		ctx, cancel := context.WithTimeout(i.ctx, t.DataPath)
+		h, err := i.dataPath(ctx)
+		cancel()
+		if err != nil {
+			h = dataplane.Health{State: dataplane.HealthFailed, Reasons: []string{err.Error()}}
+		}
+		s.noteHealth(i, h)
+		boundLog(logPath(s.host.run, s.name))
+	}
+}
+
+func (s *supervisor) noteHealth(i *instance, h dataplane.Health) {
+	var was dataplane.HealthState
+	s.change(func(st *Status) {
+		was = st.Health.State
+		st.Health = h
+	})
+	if h.State == was || i.ctx.Err() != nil {
+		return
+	}
+	if h.State == dataplane.HealthReady {
+		s.host.log.Info("data path is healthy", "plugin", s.name)
+		return
+	}
+	s.host.log.Warn("data path is not healthy", "plugin", s.name, "health", h.State.String(), "reasons", strings.Join(h.Reasons, "; "))
+}
+
+// wait waits for the next start after a loss, or a start that failed.
+func (s *supervisor) wait(ctx context.Context, reason string, ready time.Duration) {
+	s.host.launcher.mu.Lock()
+	delay, loop := s.losses.lost(s.host.cfg.Now(), ready, s.host.launcher.rng)
+	s.host.launcher.mu.Unlock()
+	state := StateBackoff
+	if loop {
+		state = StateCrashLoop
+	}
+	s.to(state, reason)
+	attrs := []any{"plugin", s.name, "state", string(state), "again_in", delay.Round(time.Millisecond), "reason", reason}
+	if ready == 0 || loop {
+		s.host.log.Error("plugin does not run", attrs...)
+	} else {
+		s.host.log.Warn("plugin will be started again", attrs...)
+	}
+	s.pause(ctx, delay)
+}
+
+// look waits for a provider that runs by itself. It is no fault that it does
+// not, so it is no crash and does not wait longer each time.
+func (s *supervisor) look(ctx context.Context, err error) {
+	if s.snapshot().Reason != err.Error() {
+		s.host.log.Warn("waiting for a provider that runs by itself", "plugin", s.name, "reason", err)
+	}
+	s.to(StateBackoff, err.Error())
+	s.pause(ctx, s.host.cfg.Timing.Redial)
+}
+
+// pause waits. A restart that somebody asks for cuts it short: what was wrong
+// may be corrected.
+func (s *supervisor) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.asked:
+	}
+}

@@ -50,7 +50,7 @@ type Wall struct {
 // of their own.
 func PurePackages() []string {
 	return []string{
-		"core/model/...", "core/swim/...", "core/store/...", "core/floating/...",
+		"core/model/...", "core/swim/...", "core/record/...", "core/store/...", "core/floating/...",
 		"core/policy/...", "core/view/...", "core/dns/zone/...",
 	}
 }

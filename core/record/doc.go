@@ -1,0 +1,29 @@
+// Package record is the codec of node records: what a node says of itself, as
+// bytes that other nodes pull (the definition) and hear in rumours (the
+// vector). It is pure.
+//
+// # Definition
+//
+// The encoding is protobuf's wire format, written by hand, so that bytes are
+// the same for the same definition: its hash names it in the cluster. Fields
+// come in the order of their numbers, maps sorted by key, zero values are left
+// out. Numbers are never reused; readers skip unknown ones, and take an enum's
+// unknown value as it is.
+//
+//	Definition  1 advertise (ip)   2 zone   3 Service…   4 Instance…
+//	Service     1 namespace   2 name   3 Port…   4 vip (ip)   5 intercept (ip, port)…   6 on_empty   7 balance
+//	            8 affinity ns   9 hosts…   10 Route…   11 drain_time ns   12 registered unix ms (zigzag)
+//	Port        1 port   2 protocol
+//	Instance    1 id   2 namespace   3 name   4 address (ip, port)   5 host_port   6 weight + 1
+//	Route       1 host   2 path_prefix   3 Header…   4 methods…
+//	Header      1 name   2 value
+//
+// An ip is 4 or 16 bytes; a port after it is 2 more, big endian. An instance
+// without a weight has weight 1.
+//
+// # Vector
+//
+// One byte for each instance, in the order of the definition: its
+// model.InstanceState. It belongs to the definition whose hash stands before
+// it in the rumour, and to no other.
+package record

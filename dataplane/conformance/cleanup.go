@@ -1,0 +1,228 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+)
+
+func cleanupChecks() []Check {
+	return []Check{
+		{
+			ID: "cleanup.dry-run", Demand: "A dry run of Cleanup removes nothing, and says WOULD_REMOVE.",
+			Remedy: "look and report; leave the system and State alone", run: cleanupDryRun,
+		},
+		{
+			ID: "cleanup.others", Demand: "Cleanup(OWNED) touches no object of another instance id.",
+			Remedy: "tag each object with the instance id, and compare it", run: cleanupOthers,
+		},
+		{
+			ID: "cleanup.owned", Demand: "Cleanup(OWNED) removes all of the instance, State says so, and the next snapshot programs all again.",
+			Remedy: "remove the objects, then forget what was applied", run: cleanupOwned,
+		},
+		{
+			ID: "cleanup.idempotent", Demand: "Cleanup is idempotent: when nothing is left it succeeds and removes nothing.",
+			Remedy: "what is not there is not an error", run: cleanupIdempotent,
+		},
+		{
+			ID: "cleanup.unconfigured", Demand: "Cleanup works without Configure, after a crash, by the instance id alone.",
+			Remedy: "find objects by their tag, not by what is in memory or in files", Exec: true, fresh: true, run: cleanupUnconfigured,
+		},
+		{
+			ID: "shutdown.keep", Demand: "Shutdown(KEEP) succeeds; the process ends when it is asked to.", Exec: true, spent: true,
+			Remedy: "let what is programmed stay, and answer before the process ends", run: shutdownKeep,
+		},
+	}
+}
+
+func (k *kit) cleanup(ctx context.Context, r *pb.CleanupRequest) ([]*pb.CleanupItem, error) {
+	m, err := k.client().Cleanup(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("Cleanup(%v): %w", r, err)
+	}
+	for _, i := range m.GetItems() {
+		if _, known := pb.CleanupResult_name[int32(i.GetResult())]; !known || i.GetResult() == 0 || i.GetObject() == "" {
+			return nil, fmt.Errorf("Cleanup answered object %q with %v", i.GetObject(), i.GetResult())
+		}
+		if i.GetResult() == pb.CleanupResult_CLEANUP_RESULT_FAILED {
+			return nil, fmt.Errorf("Cleanup of %s failed: %s", i.GetObject(), i.GetMessage())
+		}
+	}
+	return m.GetItems(), nil
+}
+
+func (k *kit) owned() *pb.CleanupRequest {
+	return &pb.CleanupRequest{Scope: pb.CleanupScope_CLEANUP_SCOPE_OWNED, InstanceId: k.instance()}
+}
+
+// leftovers lists what Cleanup(OWNED) would remove.
+func (k *kit) leftovers(ctx context.Context) ([]string, error) {
+	r := k.owned()
+	r.DryRun = true
+	items, err := k.cleanup(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, i := range items {
+		switch i.GetResult() {
+		case pb.CleanupResult_CLEANUP_RESULT_REMOVED:
+			return nil, fmt.Errorf("a dry run of Cleanup says that it removed %s", i.GetObject())
+		case pb.CleanupResult_CLEANUP_RESULT_WOULD_REMOVE:
+			names = append(names, i.GetObject())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func cleanupDryRun(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(3)); err != nil {
+		return err
+	}
+	first, err := k.leftovers(ctx)
+	if err != nil {
+		return err
+	}
+	second, err := k.leftovers(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(first, second) {
+		return fmt.Errorf("a dry run of Cleanup named %q, a second one %q", first, second)
+	}
+	k.note("%d objects would be removed", len(first))
+	if err := k.stays(ctx, "a dry run of Cleanup"); err != nil {
+		return err
+	}
+	if err := k.seesIfCan(ctx, "a dry run of Cleanup", expect(map[int]int{1: 2, 2: 2, 3: 2})); err != nil {
+		return err
+	}
+	_, err = k.apply(ctx, k.begin(k.gen), whole(4, 1))
+	return err
+}
+
+func cleanupOthers(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(3)); err != nil {
+		return err
+	}
+	r := k.owned()
+	r.InstanceId += "-other"
+	items, err := k.cleanup(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, i := range items {
+		if i.GetResult() == pb.CleanupResult_CLEANUP_RESULT_REMOVED {
+			return fmt.Errorf("Cleanup of an instance that has nothing removed %s", i.GetObject())
+		}
+	}
+	if err := k.stays(ctx, "the Cleanup of another instance"); err != nil {
+		return err
+	}
+	return k.seesIfCan(ctx, "the Cleanup of another instance", expect(map[int]int{1: 2, 2: 2, 3: 2}))
+}
+
+func cleanupOwned(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(3)); err != nil {
+		return err
+	}
+	items, err := k.cleanup(ctx, k.owned())
+	if err != nil {
+		return err
+	}
+	k.note("%d objects", len(items))
+	if err := k.cleaned(ctx); err != nil {
+		return err
+	}
+	r, err := k.apply(ctx, k.begin(0), several(3))
+	if err != nil {
+		return fmt.Errorf("the snapshot after Cleanup: %w", err)
+	}
+	for n := 1; n <= 3; n++ {
+		if err := isGood(r, n); err != nil {
+			return err
+		}
+	}
+	return k.seesIfCan(ctx, "the next snapshot", expect(map[int]int{1: 2, 2: 2, 3: 2}))
+}
+
+// cleaned demands that nothing is left, and that State does not claim it.
+func (k *kit) cleaned(ctx context.Context) error {
+	st, err := k.state(ctx)
+	if err != nil {
+		return err
+	}
+	if st.GetGeneration() != 0 {
+		return fmt.Errorf("after Cleanup State says %s", describe(st))
+	}
+	left, err := k.leftovers(ctx)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("after Cleanup %q are left", left)
+	}
+	return k.seesIfCan(ctx, "Cleanup", programmed{})
+}
+
+func cleanupIdempotent(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	for n := range 3 {
+		items, err := k.cleanup(ctx, k.owned())
+		if err != nil {
+			return err
+		}
+		for _, i := range items {
+			if n > 0 && i.GetResult() == pb.CleanupResult_CLEANUP_RESULT_REMOVED {
+				return fmt.Errorf("Cleanup number %d removed %s once more", n+1, i.GetObject())
+			}
+		}
+	}
+	return k.cleaned(ctx)
+}
+
+func cleanupUnconfigured(ctx context.Context, k *kit) error {
+	if _, err := k.cleanup(ctx, k.owned()); err != nil {
+		return fmt.Errorf("in a fresh process: %w", err)
+	}
+	if err := k.open(ctx, several(3)); err != nil {
+		return err
+	}
+	if err := k.crash(ctx); err != nil {
+		return err
+	}
+	items, err := k.cleanup(ctx, k.owned())
+	if err != nil {
+		return fmt.Errorf("after a crash: %w", err)
+	}
+	k.note("after a crash it found %d objects", len(items))
+	if err := k.configure(ctx); err != nil {
+		return err
+	}
+	return k.cleaned(ctx)
+}
+
+func shutdownKeep(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	if _, err := k.client().Shutdown(ctx, &pb.ShutdownRequest{Policy: pb.ShutdownPolicy_SHUTDOWN_POLICY_KEEP}); err != nil {
+		return fmt.Errorf("Shutdown(KEEP): %w", err)
+	}
+	if !k.peer.proc.stop() {
+		return fmt.Errorf("after Shutdown and SIGTERM the process runs after %v", stopTime)
+	}
+	if err := k.connect(ctx); err != nil {
+		return errors.Join(errors.New("started again after Shutdown"), err)
+	}
+	if err := k.configure(ctx); err != nil {
+		return err
+	}
+	return k.truth(ctx, map[uint64]programmed{k.gen: expect(map[int]int{1: 2, 2: 2})})
+}

@@ -1,0 +1,112 @@
+package conformance_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/conformance"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/dataplane/sdk"
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/scale"
+)
+
+// build compiles packages into one directory and returns it.
+func build(t *testing.T, dir string, packages ...string) string {
+	t.Helper()
+	out := shortDir(t)
+	cmd := exec.Command("go", append([]string{"build", "-o", out + "/"}, packages...)...)
+	cmd.Dir = dir
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, b)
+	}
+	return out
+}
+
+// shortDir is a directory whose path leaves room for the name of a socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cf-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// serve serves a provider in this process and returns its endpoint.
+func serve(t *testing.T, p dataplane.Provider) string {
+	t.Helper()
+	service, err := sdk.NewService(p, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(shortDir(t), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(handshake.MaxReceiveBytes))
+	pb.RegisterDataPlaneProviderServer(server, service)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l)
+	}()
+	t.Cleanup(func() {
+		service.Close()
+		server.Stop()
+		<-done
+	})
+	return "unix:" + path
+}
+
+func options() conformance.Options {
+	return conformance.Options{Services: scale.N(10_000), Reconciles: scale.N(2_000)}
+}
+
+func TestFakeAsEndpoint(t *testing.T) {
+	conformance.TestWith(t, conformance.Target{Endpoint: serve(t, fake.New())}, options())
+}
+
+// TestFake runs the reference provider in all ways: its work gone with the
+// process or kept, by itself or as a child.
+func TestFake(t *testing.T) {
+	bin := build(t, ".", "../fake/fairlead-dataplane-fake")
+	path := filepath.Join(bin, "fairlead-dataplane-fake")
+	t.Run("memory", func(t *testing.T) {
+		conformance.TestWith(t, conformance.Target{Exec: path}, options())
+	})
+	t.Run("kernel", func(t *testing.T) {
+		kernel := t.TempDir()
+		conformance.TestWith(t, conformance.Target{Exec: path, Env: []string{"FAKE_KERNEL=" + kernel}, Child: true}, options())
+		left, err := os.ReadDir(kernel)
+		if err != nil || len(left) > 0 {
+			t.Errorf("the suite left %v (%v) in the system", left, err)
+		}
+	})
+}
+
+func TestObserveInsteadOfGauges(t *testing.T) {
+	p := fake.New()
+	o := conformance.Options{Only: []string{"reconcile.programs"}, Observe: func(context.Context) (map[dataplane.Key]int, error) {
+		return nil, nil // blind
+	}}
+	report := conformance.Run(t.Context(), conformance.Target{Endpoint: serve(t, p)}, o)
+	if r := report.Result("reconcile.programs"); r.Outcome != conformance.Failed {
+		t.Errorf("with an Observe that sees nothing the check is %s: %s", r.Outcome, r.Evidence)
+	}
+}

@@ -1,0 +1,264 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+)
+
+// contentChecks are about how changes add up.
+func contentChecks() []Check {
+	return []Check{
+		{
+			ID: "content.order", Demand: "The order of services, of endpoints and of chunks does not matter, as long as a service comes before its endpoints.",
+			Remedy: "collect by handle, and act at Commit", run: order,
+		},
+		{
+			ID: "content.duplicate", Demand: "Of two versions of a service or endpoint in one generation the last counts.",
+			Remedy: "collect into maps by handle and endpoint id", run: duplicates,
+		},
+		{
+			ID: "content.keeps-endpoints", Demand: "An upsert replaces the definition of a service and keeps its endpoints.",
+			Remedy: "store definition and endpoints apart", run: keepsEndpoints,
+		},
+		{
+			ID: "content.incomplete-adds", Demand: "An incomplete snapshot only adds: what it lacks stays.",
+			Remedy: "remove what a snapshot lacks only if its completeness is EXCHANGED, ALONE or TIMEOUT", run: incompleteAdds,
+		},
+		{
+			ID: "content.complete-purges", Demand: "A complete snapshot is the whole: what it lacks is removed.",
+			Remedy: "compare what is programmed with the snapshot, and remove the rest", run: completePurges,
+		},
+		{
+			ID: "content.empty-needs-flag", Demand: "A whole snapshot without services is refused with INVALID_ARGUMENT unless allow_empty is set.",
+			Remedy: "check for it at Commit, before removing anything", run: emptyNeedsFlag,
+		},
+	}
+}
+
+func order(ctx context.Context, k *kit) error {
+	if err := k.open(ctx); err != nil {
+		return err
+	}
+	want := expect(map[int]int{1: 3, 2: 2, 3: 1})
+	for n, changes := range [][]*pb.Change{
+		{{Services: []*pb.Service{service(3), service(1), service(2)}}, {Endpoints: []*pb.EndpointGroup{endpoints(2, 2, 1), endpoints(1, 3), endpoints(3, 1), endpoints(1, 1, 2)}}},
+		{{Services: []*pb.Service{service(2)}, Endpoints: []*pb.EndpointGroup{endpoints(2, 1)}}, {}, whole(3, 1), {Endpoints: []*pb.EndpointGroup{endpoints(2, 2)}}, whole(1, 3)},
+	} {
+		r, err := k.apply(ctx, k.begin(0), changes...)
+		if err != nil {
+			return err
+		}
+		for svc := 1; svc <= 3; svc++ {
+			if err := isGood(r, svc); err != nil {
+				return fmt.Errorf("in order %d, %w", n+1, err)
+			}
+		}
+		if n > 0 && r.GetOperations() != 0 {
+			return fmt.Errorf("the same content in another order made %d operations", r.GetOperations())
+		}
+		if err := k.seesIfCan(ctx, fmt.Sprintf("order %d", n+1), want); err != nil {
+			return err
+		}
+	}
+	_, err := k.reconcile(ctx, k.begin(0), &pb.Change{Endpoints: []*pb.EndpointGroup{endpoints(9, 1)}}, whole(9, 1))
+	return refused("endpoints before their service", err, codes.InvalidArgument)
+}
+
+func duplicates(ctx context.Context, k *kit) error {
+	if err := k.open(ctx); err != nil {
+		return err
+	}
+	other := service(1, func(s *pb.Service) { s.Frontends[0].Address = vip(5) })
+	twice := &pb.Change{Services: []*pb.Service{other, service(1)}, Endpoints: []*pb.EndpointGroup{endpoints(1, 1, 1, 2), endpoints(1, 2)}}
+	heir := &pb.Change{Services: []*pb.Service{service(5)}} // takes the frontend that service 1 had in its first version
+	r, err := k.apply(ctx, k.begin(0), twice, twice, heir)
+	if err != nil {
+		return err
+	}
+	for _, n := range []int{1, 5} {
+		if err := isGood(r, n); err != nil {
+			return err
+		}
+	}
+	return k.seesIfCan(ctx, "duplicates", expect(map[int]int{1: 2, 5: 0}))
+}
+
+func keepsEndpoints(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	moved := service(1, func(s *pb.Service) { s.Frontends[0].Address = vip(9) })
+	if _, err := k.apply(ctx, k.begin(k.gen), &pb.Change{Services: []*pb.Service{moved}}); err != nil {
+		return err
+	}
+	return k.sees(ctx, "an upsert of a definition", expect(map[int]int{1: 2, 2: 2}))
+}
+
+func incompleteAdds(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	k.renew(k.session.GetAgentId()) // as after a restart of the agent
+	b := k.begin(0)
+	b.Completeness = pb.Completeness_COMPLETENESS_INCOMPLETE
+	only := &pb.Change{Services: []*pb.Service{service(2), service(3)}, Endpoints: []*pb.EndpointGroup{endpoints(2, 3), endpoints(3, 1)}}
+	if _, err := k.apply(ctx, b, only); err != nil {
+		return err
+	}
+	st, err := k.state(ctx)
+	if err != nil {
+		return err
+	}
+	if st.GetComplete() {
+		return fmt.Errorf("State says that an incomplete snapshot was complete")
+	}
+	if err := k.seesIfCan(ctx, "an incomplete snapshot", expect(map[int]int{1: 2, 2: 3, 3: 1})); err != nil {
+		return err
+	}
+	// Nobody needs to see the system for this: what stays still has its frontend.
+	b = k.begin(k.gen)
+	b.Completeness = pb.Completeness_COMPLETENESS_INCOMPLETE
+	r, err := k.apply(ctx, b, &pb.Change{Services: []*pb.Service{service(4, func(s *pb.Service) { s.Frontends[0].Address = vip(1) })}})
+	if err != nil {
+		return err
+	}
+	return isRefused(r, 4, "a newcomer with the frontend of a service that an incomplete snapshot lacked", pb.Status_STATUS_REJECTED)
+}
+
+func completePurges(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(3)); err != nil {
+		return err
+	}
+	k.renew(k.session.GetAgentId())
+	b := k.begin(0)
+	b.Completeness = pb.Completeness_COMPLETENESS_INCOMPLETE
+	if _, err := k.apply(ctx, b, whole(3, 1)); err != nil {
+		return err
+	}
+	heir := &pb.Change{Services: []*pb.Service{service(4, func(s *pb.Service) { s.Frontends[0].Address = vip(1) })}}
+	r, err := k.apply(ctx, k.begin(0), whole(3, 1), heir)
+	if err != nil {
+		return err
+	}
+	if err := isGood(r, 4); err != nil {
+		return fmt.Errorf("with the frontend of a service that a complete snapshot lacks, %w", err)
+	}
+	return k.seesIfCan(ctx, "a complete snapshot", expect(map[int]int{3: 1, 4: 0}))
+}
+
+func emptyNeedsFlag(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	b := k.begin(0)
+	b.AllowEmpty = false
+	_, err := k.reconcile(ctx, b)
+	if err := refused("an empty snapshot without allow_empty", err, codes.InvalidArgument); err != nil {
+		return err
+	}
+	if err := k.stays(ctx, "it"); err != nil {
+		return err
+	}
+	if err := k.seesIfCan(ctx, "it", expect(map[int]int{1: 2, 2: 2})); err != nil {
+		return err
+	}
+	if _, err := k.apply(ctx, k.begin(0)); err != nil {
+		return fmt.Errorf("an empty snapshot with allow_empty: %w", err)
+	}
+	return k.seesIfCan(ctx, "an empty snapshot with allow_empty", programmed{})
+}
+
+// sessionChecks are about who is obeyed.
+func sessionChecks() []Check {
+	return []Check{
+		{
+			ID: "session.opens-with-snapshot", Demand: "A new session opens with a snapshot: changes are answered with FAILED_PRECONDITION; its generations start anew.",
+			Remedy: "compare generations within a session only", run: opensWithSnapshot,
+		},
+		{
+			ID: "session.fenced", Demand: "A newer session of an agent fences the older ones: PERMISSION_DENIED.",
+			Remedy: "compare boot_epoch for the same agent_id", run: fenced,
+		},
+		{
+			ID: "session.other-agent", Demand: "Another agent takes over with a snapshot, and the session that it took over from is fenced.",
+			Remedy: "remember the sessions that are over, by agent id", run: otherAgent,
+		},
+	}
+}
+
+func opensWithSnapshot(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(1)); err != nil {
+		return err
+	}
+	k.gen += 100
+	if _, err := k.apply(ctx, k.begin(0), several(2)); err != nil {
+		return err
+	}
+	old := k.last
+	k.renew(k.session.GetAgentId())
+	_, err := k.reconcile(ctx, k.begin(old.GetGeneration()), whole(3, 1))
+	if err := refused("a new session that opens with changes", err, codes.FailedPrecondition); err != nil {
+		return err
+	}
+	k.last = old
+	if err := k.stays(ctx, "it"); err != nil {
+		return err
+	}
+	k.last, k.gen = nil, 0
+	if _, err := k.apply(ctx, k.begin(0), several(3)); err != nil {
+		return fmt.Errorf("a new session that starts at generation 1: %w", err)
+	}
+	return k.stays(ctx, "the snapshot of a new session")
+}
+
+func fenced(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	old, oldGen := k.session, k.gen
+	k.renew(old.GetAgentId())
+	if _, err := k.apply(ctx, k.begin(0), several(3)); err != nil {
+		return err
+	}
+	return k.fencedOff(ctx, old, oldGen, expect(map[int]int{1: 2, 2: 2, 3: 2}))
+}
+
+// fencedOff demands that nothing of an old session is obeyed.
+func (k *kit) fencedOff(ctx context.Context, old *pb.Session, gen uint64, want programmed) error {
+	for _, base := range []uint64{0, gen} {
+		_, err := k.reconcile(ctx, &pb.Begin{
+			Session: old, Base: base, Generation: gen + 50, Digest: []byte("old"), Completeness: pb.Completeness_COMPLETENESS_EXCHANGED,
+		}, whole(9, 1))
+		if err := refused(fmt.Sprintf("generation %d of an old session, base %d,", gen+50, base), err, codes.PermissionDenied); err != nil {
+			return err
+		}
+	}
+	if err := k.stays(ctx, "an old session"); err != nil {
+		return err
+	}
+	return k.seesIfCan(ctx, "an old session", want)
+}
+
+func otherAgent(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	old, oldGen := k.session, k.gen
+	k.renew("other-" + k.tag)
+	if _, err := k.apply(ctx, k.begin(0), several(3)); err != nil {
+		return fmt.Errorf("another agent: %w", err)
+	}
+	if err := k.fencedOff(ctx, old, oldGen, expect(map[int]int{1: 2, 2: 2, 3: 2})); err != nil {
+		return err
+	}
+	// A restart of the first agent is a new session, and takes over in turn.
+	k.renew(old.GetAgentId())
+	if _, err := k.apply(ctx, k.begin(0), several(1)); err != nil {
+		return fmt.Errorf("a new session of the first agent: %w", err)
+	}
+	return k.seesIfCan(ctx, "a new session of the first agent", expect(map[int]int{1: 2}))
+}

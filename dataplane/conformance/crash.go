@@ -1,0 +1,135 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+)
+
+func crashChecks() []Check {
+	const demand = "Killed %s and started again, State says what is true or nothing, and a snapshot works."
+	const remedy = "take back the mark of what is applied before changing anything, and set it after all is done"
+	check := func(id, when string, run func(context.Context, *kit) error) Check {
+		return Check{ID: "crash." + id, Demand: fmt.Sprintf(demand, when), Remedy: remedy, Exec: true, run: run}
+	}
+	return []Check{
+		check("idle", "while nothing happens", func(ctx context.Context, k *kit) error { return k.crashAt(ctx) }),
+		check("begin", "after Begin", func(ctx context.Context, k *kit) error {
+			return k.crashAt(ctx, beginStep(k.begin(1)))
+		}),
+		check("change", "after a Change", func(ctx context.Context, k *kit) error {
+			return k.crashAt(ctx, beginStep(k.begin(1)), changeStep(k.next()))
+		}),
+		check("commit", "during Commit", func(ctx context.Context, k *kit) error {
+			return k.crashAt(ctx, beginStep(k.begin(1)), changeStep(k.next()), commitStep())
+		}),
+	}
+}
+
+// crashServices is how many services a generation has that is killed.
+const crashServices = 200
+
+// next changes every service.
+func (k *kit) next() *pb.Change {
+	c := &pb.Change{}
+	for n := 1; n <= crashServices; n++ {
+		c.Endpoints = append(c.Endpoints, endpoints(n, 3))
+	}
+	return c
+}
+
+// crashAt kills the provider at some moments after these steps.
+func (k *kit) crashAt(ctx context.Context, steps ...*pb.ReconcileRequest) error {
+	committed := len(steps) > 0 && steps[len(steps)-1].GetCommit() != nil
+	moments := []time.Duration{0}
+	if committed {
+		moments = []time.Duration{0, time.Millisecond, 4 * time.Millisecond}
+	}
+	for _, moment := range moments {
+		k.renew(k.session.GetAgentId())
+		if err := k.open(ctx, several(crashServices)); err != nil {
+			return err
+		}
+		if len(steps) > 0 { // built for another session
+			steps[0] = beginStep(k.begin(1))
+		}
+		if err := k.killDuring(ctx, moment, committed, steps); err != nil {
+			return err
+		}
+		if err := k.configure(ctx); err != nil {
+			return err
+		}
+		possible := map[uint64]programmed{1: sized(crashServices, 2)}
+		if committed {
+			possible[2] = sized(crashServices, 3)
+		}
+		if err := k.truth(ctx, possible); err != nil {
+			return err
+		}
+		k.gen = 10
+		if _, err := k.apply(ctx, k.begin(0), several(2)); err != nil {
+			return fmt.Errorf("the snapshot after a crash: %w", err)
+		}
+		if err := k.seesIfCan(ctx, "the snapshot", expect(map[int]int{1: 2, 2: 2})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *kit) killDuring(ctx context.Context, moment time.Duration, committed bool, steps []*pb.ReconcileRequest) error {
+	stream, err := k.client().Reconcile(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range steps {
+		if err := stream.Send(m); err != nil {
+			return fmt.Errorf("before the crash: %w", err)
+		}
+	}
+	if len(steps) > 0 && !committed {
+		if err := k.inside(ctx); err != nil {
+			return err
+		}
+	}
+	pause(ctx, moment)
+	return k.crash(ctx)
+}
+
+// crash kills the provider and starts it again.
+func (k *kit) crash(ctx context.Context) error {
+	k.peer.proc.kill()
+	_ = k.peer.conn.Close()
+	k.suite.peer = nil
+	if err := k.connect(ctx); err != nil {
+		return fmt.Errorf("started again after a crash: %w", err)
+	}
+	return nil
+}
+
+// truth demands that State says nothing, or one of these generations of the
+// session with just that in the system.
+func (k *kit) truth(ctx context.Context, possible map[uint64]programmed) error {
+	st, err := k.state(ctx)
+	if err != nil {
+		return err
+	}
+	if st.GetGeneration() == 0 {
+		k.note("State says nothing")
+		return nil
+	}
+	want, can := possible[st.GetGeneration()]
+	if !can || st.GetSession().GetAgentId() != k.session.GetAgentId() || st.GetSession().GetBootEpoch() != k.session.GetBootEpoch() {
+		return fmt.Errorf("started again, State says %s, which was never applied", describe(st))
+	}
+	b := &pb.Begin{
+		Session: k.session, Base: st.GetGeneration(), Generation: st.GetGeneration(), Digest: st.GetDigest(), Completeness: pb.Completeness_COMPLETENESS_EXCHANGED,
+	}
+	if _, err := k.reconcile(ctx, b); err != nil {
+		return fmt.Errorf("State says generation %d, but an unchanged tick with it: %w", st.GetGeneration(), err)
+	}
+	k.note("State says generation %d", st.GetGeneration())
+	return k.seesIfCan(ctx, "a start in which State claims it", want)
+}

@@ -1,0 +1,302 @@
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+)
+
+// answerTime is what a question that needs no work may take.
+const answerTime = 3 * time.Second
+
+// suite is one run: the target, and the provider that is spoken to now.
+type suite struct {
+	target   Target
+	options  Options
+	dir      string // short: sockets are in it
+	tag      string // makes names of this run unique
+	epoch    uint64
+	launches int
+	peer     *peer // nil: none
+	gone     *process
+	info     *pb.InfoResponse
+}
+
+func newSuite(t Target, o Options, dir string) *suite {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return &suite{target: t, options: o, dir: dir, tag: hex.EncodeToString(b[:])}
+}
+
+// meet connects for the first time and asks who is there.
+func (s *suite) meet(ctx context.Context) (*pb.InfoResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	if err := s.connect(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.info, err = s.peer.client.Info(ctx, &pb.InfoRequest{}); err != nil {
+		return nil, fmt.Errorf("conformance: %s does not answer Info: %w", s.target.Exec+s.target.Endpoint, err)
+	}
+	return s.info, nil
+}
+
+// connect makes sure that a provider is there.
+func (s *suite) connect(ctx context.Context) (err error) {
+	if s.peer != nil && s.peer.proc != nil && !s.peer.proc.running() {
+		s.drop()
+	}
+	if s.peer != nil {
+		return nil
+	}
+	s.gone = nil
+	if s.target.Endpoint != "" {
+		s.peer, err = dial(socketPath(s.target.Endpoint))
+	} else {
+		s.peer, err = s.launch(ctx, s.target.Child)
+	}
+	return err
+}
+
+// drop ends the process, so that the next check has another one. A provider
+// that is not ours is kept.
+func (s *suite) drop() {
+	if s.peer != nil && s.peer.proc != nil {
+		s.clean()
+		s.peer.close()
+		s.gone, s.peer = s.peer.proc, nil
+	}
+}
+
+// lastWords is what a process of ours said before it ended by itself.
+func (s *suite) lastWords() string {
+	if s.peer == nil || s.peer.proc == nil || s.peer.proc.running() {
+		return ""
+	}
+	return s.peer.proc.out.String()
+}
+
+// clean removes what the checks left in the system, as far as possible.
+func (s *suite) clean() {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	_, _ = s.peer.client.Cleanup(ctx, &pb.CleanupRequest{Scope: pb.CleanupScope_CLEANUP_SCOPE_OWNED, InstanceId: s.instance()})
+}
+
+func (s *suite) end() {
+	if s.peer != nil {
+		s.clean()
+		s.peer.close()
+		s.peer = nil
+	}
+}
+
+// instance is the instance id that all checks use.
+func (s *suite) instance() string { return "conform-" + s.tag }
+
+// kit is what a check works with: one session with the provider.
+type kit struct {
+	*suite
+	session *pb.Session
+	gen     uint64
+	last    *pb.Begin // of the last generation that was accepted
+	notes   []string
+	sights  int  // how often the system was looked at, and right
+	blind   bool // it could not be looked at
+}
+
+func newKit(s *suite) *kit {
+	k := &kit{suite: s}
+	k.renew("agent-" + s.tag)
+	return k
+}
+
+// renew opens another session: its generations start anew.
+func (k *kit) renew(agent string) {
+	k.suite.epoch++
+	k.session = &pb.Session{AgentId: agent, BootEpoch: k.suite.epoch}
+	k.gen, k.last = 0, nil
+}
+
+// note adds to the evidence.
+func (k *kit) note(format string, args ...any) {
+	k.notes = append(k.notes, fmt.Sprintf(format, args...))
+}
+
+func (k *kit) client() pb.DataPlaneProviderClient { return k.peer.client }
+
+// config is the configuration that all checks use.
+func (k *kit) config() *pb.ConfigureRequest {
+	return &pb.ConfigureRequest{
+		Config: k.options.Config, InstanceId: k.instance(), Node: "conformance", RunDir: k.dir, StateDir: k.dir,
+	}
+}
+
+func (k *kit) configure(ctx context.Context) error {
+	if _, err := k.client().Configure(ctx, k.config()); err != nil {
+		return fmt.Errorf("Configure with a good configuration: %w", err)
+	}
+	return nil
+}
+
+// open configures the provider and has it apply exactly these services.
+func (k *kit) open(ctx context.Context, changes ...*pb.Change) error {
+	if err := k.configure(ctx); err != nil {
+		return err
+	}
+	if _, err := k.apply(ctx, k.begin(0), changes...); err != nil {
+		return fmt.Errorf("a first snapshot: %w", err)
+	}
+	return nil
+}
+
+// begin opens the next generation of the session.
+func (k *kit) begin(base uint64) *pb.Begin {
+	k.gen++
+	digest := binary.BigEndian.AppendUint64([]byte(k.session.GetAgentId()), k.session.GetBootEpoch()<<32|k.gen)
+	return &pb.Begin{
+		Session: k.session, Base: base, Generation: k.gen, Digest: digest[len(digest)-8:],
+		Completeness: pb.Completeness_COMPLETENESS_EXCHANGED, AllowEmpty: base == 0,
+	}
+}
+
+// unchanged is the sign of life: the last generation once more.
+func (k *kit) unchanged() *pb.Begin {
+	return &pb.Begin{
+		Session: k.last.GetSession(), Base: k.last.GetGeneration(), Generation: k.last.GetGeneration(), Digest: k.last.GetDigest(),
+		Completeness: k.last.GetCompleteness(),
+	}
+}
+
+// apply runs a whole generation that has to be accepted. What is busy, such as
+// with a call that was given up, is asked again, as a host does.
+func (k *kit) apply(ctx context.Context, b *pb.Begin, changes ...*pb.Change) (*pb.ReconcileResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.options.Patience)
+	defer cancel()
+	for {
+		r, err := k.reconcile(ctx, b, changes...)
+		switch {
+		case err == nil:
+			k.last = b
+			return r, nil
+		case codeOf(err) != codes.Aborted || ctx.Err() != nil:
+			return nil, fmt.Errorf("generation %d was refused: %w", b.GetGeneration(), err)
+		}
+		pause(ctx, time.Millisecond)
+	}
+}
+
+// pause waits a while, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// reconcile runs a whole generation, for better or worse.
+func (k *kit) reconcile(ctx context.Context, b *pb.Begin, changes ...*pb.Change) (*pb.ReconcileResponse, error) {
+	steps := []*pb.ReconcileRequest{{Step: &pb.ReconcileRequest_Begin{Begin: b}}}
+	for _, c := range changes {
+		steps = append(steps, changeStep(c))
+	}
+	return k.steps(ctx, append(steps, commitStep())...)
+}
+
+// steps sends these messages and reads the answer.
+func (k *kit) steps(ctx context.Context, steps ...*pb.ReconcileRequest) (*pb.ReconcileResponse, error) {
+	stream, err := k.client().Reconcile(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range steps {
+		if err := stream.Send(m); errors.Is(err, io.EOF) {
+			break // the answer is there already
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return stream.CloseAndRecv()
+}
+
+func beginStep(b *pb.Begin) *pb.ReconcileRequest {
+	return &pb.ReconcileRequest{Step: &pb.ReconcileRequest_Begin{Begin: b}}
+}
+
+func changeStep(c *pb.Change) *pb.ReconcileRequest {
+	return &pb.ReconcileRequest{Step: &pb.ReconcileRequest_Change{Change: c}}
+}
+
+func commitStep() *pb.ReconcileRequest {
+	return &pb.ReconcileRequest{Step: &pb.ReconcileRequest_Commit{Commit: &pb.Commit{}}}
+}
+
+// refused demands that a call failed with one of these codes.
+func refused(what string, err error, want ...codes.Code) error {
+	got := status.Code(err)
+	for _, c := range want {
+		if got == c {
+			return nil
+		}
+	}
+	if err == nil {
+		return fmt.Errorf("%s was accepted, want %v", what, want)
+	}
+	return fmt.Errorf("%s was answered with %v (%v), want %v", what, got, status.Convert(err).Message(), want)
+}
+
+// state asks for State.
+func (k *kit) state(ctx context.Context) (*pb.StateResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	st, err := k.client().State(ctx, &pb.StateRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("State: %w", err)
+	}
+	return st, nil
+}
+
+// stays demands that State says the last accepted generation.
+func (k *kit) stays(ctx context.Context, after string) error {
+	st, err := k.state(ctx)
+	if err != nil {
+		return err
+	}
+	if !says(st, k.last) {
+		return fmt.Errorf("after %s State says %s, want %s", after, describe(st), describe(k.last))
+	}
+	return nil
+}
+
+// says reports whether a state is that of a generation.
+func says(st *pb.StateResponse, b *pb.Begin) bool {
+	return st.GetGeneration() == b.GetGeneration() && st.GetSession().GetAgentId() == b.GetSession().GetAgentId() &&
+		st.GetSession().GetBootEpoch() == b.GetSession().GetBootEpoch() && string(st.GetDigest()) == string(b.GetDigest())
+}
+
+// position is what Begin and State have in common.
+type position interface {
+	GetGeneration() uint64
+	GetSession() *pb.Session
+	GetDigest() []byte
+}
+
+func describe(p position) string {
+	if p.GetGeneration() == 0 {
+		return "nothing applied"
+	}
+	return fmt.Sprintf("generation %d of boot %d of %s, digest %x", p.GetGeneration(), p.GetSession().GetBootEpoch(), p.GetSession().GetAgentId(), p.GetDigest())
+}

@@ -56,7 +56,7 @@ type Generation struct {
 	handles   map[uint32]dataplane.Key // of a snapshot; nil for a delta: a.handles and added
 	added     map[uint32]dataplane.Key
 	dropped   map[uint32]bool
-	touched   map[dataplane.Key]bool
+	touched   map[dataplane.Key]*dataplane.Service // as stated now, this generation's own; nil: removed
 	removals  map[removalKey]dataplane.Removal
 	kept      *dataplane.Snapshot
 	scratch   []dataplane.Endpoint
@@ -136,7 +136,7 @@ func (a *Assembler) Begin(b *pb.Begin) (*Generation, error) {
 		return nil, fmt.Errorf("%w: changes to generation %d, applied is %d", dataplane.ErrBaseMismatch, b.GetBase(), cur.Generation)
 	}
 	a.open = g
-	g.touched = make(map[dataplane.Key]bool)
+	g.touched = make(map[dataplane.Key]*dataplane.Service)
 	g.removals = make(map[removalKey]dataplane.Removal)
 	if b.GetBase() == 0 {
 		g.handles = make(map[uint32]dataplane.Key)

@@ -51,13 +51,13 @@ func (g *Generation) service(s *pb.Service) error {
 	if h == 0 || k.Name == "" || k.Namespace == "" {
 		return fmt.Errorf("%w: service %q with handle %d: namespace, name and handle have to be set", dataplane.ErrInvalid, k, h)
 	}
-	old := g.stated.Service(k)
-	switch known, err := g.key(h); {
-	case err == nil && known != k:
+	old := g.at(k)
+	switch known, ok := g.resolve(h); {
+	case ok && known != k:
 		return fmt.Errorf("%w: handle %d is %s and cannot become %s", dataplane.ErrInvalid, h, known, k)
-	case err != nil && old != nil:
+	case !ok && old != nil:
 		return g.stray("service %s has another handle than %d already", k, h)
-	case err != nil:
+	case !ok:
 		k = g.intern(k)
 		if g.handles != nil {
 			g.handles[h] = k
@@ -72,9 +72,27 @@ func (g *Generation) service(s *pb.Service) error {
 	if old != nil {
 		svc.Endpoints = old.Endpoints
 	}
-	g.stated.Set(svc)
-	g.touched[k] = true
+	g.touched[k] = svc
 	return nil
+}
+
+// at is a service as the changes up to now leave it, or nil.
+func (g *Generation) at(k dataplane.Key) *dataplane.Service {
+	if svc, touched := g.touched[k]; touched {
+		return svc
+	}
+	return g.stated.Service(k)
+}
+
+// own is at, for a service that is there, and to be written.
+func (g *Generation) own(k dataplane.Key) *dataplane.Service {
+	svc, touched := g.touched[k]
+	if !touched {
+		c := *g.stated.Service(k)
+		svc = &c
+		g.touched[k] = svc
+	}
+	return svc
 }
 
 // intern returns k with strings that are in memory already, if possible.
@@ -94,7 +112,7 @@ func (g *Generation) endpoints(group *pb.EndpointGroup) error {
 	if err != nil {
 		return err
 	}
-	svc := *g.stated.Service(k)
+	svc := g.own(k)
 	g.scratch = g.scratch[:0]
 	for e := range svc.Endpoints.All() {
 		g.scratch = append(g.scratch, e)
@@ -106,8 +124,6 @@ func (g *Generation) endpoints(group *pb.EndpointGroup) error {
 		}
 	}
 	svc.Endpoints = dataplane.NewEndpoints(g.scratch...)
-	g.stated.Set(&svc)
-	g.touched[k] = true
 	return nil
 }
 
@@ -125,13 +141,11 @@ func (g *Generation) removeEndpoints(handle uint32, removed []*pb.EndpointRemova
 		}
 		g.removals[removalKey{k, r.GetId()}] = dataplane.Removal{Reason: reason, SuspectedSince: decodeTime(r.GetSuspectedSince())}
 	}
-	svc := *g.stated.Service(k)
+	svc := g.own(k)
 	var left int
 	if svc.Endpoints, left = without(svc.Endpoints, gone); left > 0 {
 		return g.stray("service %s lacks %d of %d endpoints that are to be removed", k, left, len(gone))
 	}
-	g.stated.Set(&svc)
-	g.touched[k] = true
 	g.keepNot(k, func(edit *dataplane.Editor, old dataplane.Service) {
 		old.Endpoints, _ = without(old.Endpoints, gone)
 		edit.Set(&old)
@@ -144,8 +158,7 @@ func (g *Generation) removeService(handle uint32) error {
 	if err != nil {
 		return err
 	}
-	g.stated.Delete(k)
-	g.touched[k] = true
+	g.touched[k] = nil
 	if g.handles != nil {
 		delete(g.handles, handle)
 	} else {
@@ -181,21 +194,28 @@ func without(list dataplane.Endpoints, gone map[uint64]bool) (dataplane.Endpoint
 	return dataplane.NewEndpoints(rest...), len(gone) - (list.Len() - len(rest))
 }
 
-// key resolves a handle. A service stated in this generation is known by it.
-//
-// Invariant: a handle that key resolves names a service in g.stated, and no
-// other handle names it.
+// key is resolve, with the error that ends the generation.
 func (g *Generation) key(handle uint32) (dataplane.Key, error) {
-	k, known := g.handles[handle]
+	k, known := g.resolve(handle)
+	if !known {
+		return k, g.stray("handle %d names no service", handle)
+	}
+	return k, nil
+}
+
+// resolve returns the service that a handle names. One stated in this
+// generation is known by it.
+//
+// Invariant: the service that a handle names is there, and no other handle
+// names it.
+func (g *Generation) resolve(handle uint32) (k dataplane.Key, known bool) {
+	k, known = g.handles[handle]
 	if !known && g.handles == nil {
 		if k, known = g.added[handle]; !known && !g.dropped[handle] {
 			k, known = g.a.handles[handle]
 		}
 	}
-	if !known {
-		return dataplane.Key{}, g.stray("handle %d names no service", handle)
-	}
-	return k, nil
+	return k, known
 }
 
 // stray is the error of a change that does not fit what was stated before: in

@@ -17,7 +17,7 @@ func (g *Generation) Commit() (next *dataplane.Snapshot, delta dataplane.Delta, 
 		return nil, delta, nil, fmt.Errorf("%w: nothing to commit in generation %d, which is applied or committed already", dataplane.ErrInvalid, g.applied.Generation)
 	}
 	a := g.a
-	g.final = g.stated.Done()
+	g.settle()
 	if g.final.Len() == 0 && g.kept == nil && (a.given.Len() > 0 || a.resumed) && !g.begin.GetAllowEmpty() {
 		if a.resumed {
 			return nil, delta, nil, fmt.Errorf("%w: generation %d would remove all that a former process applied; set allow_empty if that is meant", dataplane.ErrInvalid, g.applied.Generation)
@@ -45,6 +45,19 @@ func (g *Generation) Commit() (next *dataplane.Snapshot, delta dataplane.Delta, 
 		}
 	}
 	return g.next, delta, sortedStatuses(g.refused), nil
+}
+
+// settle puts what was touched into the tree of what is stated. The order makes
+// that quick, and the tree small.
+func (g *Generation) settle() {
+	for _, k := range slices.SortedFunc(maps.Keys(g.touched), dataplane.Key.Compare) {
+		if svc := g.touched[k]; svc != nil {
+			g.stated.Set(svc)
+		} else {
+			g.stated.Delete(k)
+		}
+	}
+	g.final = g.stated.Done()
 }
 
 // outcome is the snapshot with all candidates where the resolver left them.

@@ -99,16 +99,18 @@ func (r *run) join() []netip.AddrPort {
 	return list
 }
 
-// peers is the contact list of a process that starts again: the seeds, and the
-// members of its last run that had not left, as the peers file keeps them.
+// peers is the contact list of a process that starts again: the seeds, and what
+// the peers file keeps, which is the members of its last run that had not left,
+// and those that it was looking for itself.
 func (r *run) peers(p *Process) []netip.AddrPort {
-	list := r.join()
+	list := append(r.join(), p.contacts...)
 	for _, m := range p.Members() {
-		if m.Value.State != model.StateLeft && !m.Self && !slices.Contains(list, m.Addr) {
+		if m.Value.State != model.StateLeft && !m.Self {
 			list = append(list, m.Addr)
 		}
 	}
-	return list
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	return slices.Compact(list)
 }
 
 // form lets members join through a seed, without any fault, and one of them

@@ -37,10 +37,7 @@ func concurrencyChecks() []Check {
 
 // held is a Reconcile that was begun and waits for us.
 type held struct {
-	stream interface {
-		Send(*pb.ReconcileRequest) error
-		CloseAndRecv() (*pb.ReconcileResponse, error)
-	}
+	stream reconcileStream
 	begin  *pb.Begin
 	cancel context.CancelFunc
 }
@@ -52,7 +49,7 @@ func (k *kit) hold(ctx context.Context) (*held, error) {
 	stream, err := k.client().Reconcile(ctx)
 	if err == nil {
 		h.stream = stream
-		err = errors.Join(stream.Send(beginStep(h.begin)), stream.Send(changeStep(whole(3, 2))))
+		err = send(stream, beginStep(h.begin), changeStep(whole(3, 2)))
 	}
 	if err != nil {
 		cancel()
@@ -62,7 +59,7 @@ func (k *kit) hold(ctx context.Context) (*held, error) {
 }
 
 func (k *kit) commit(h *held) error {
-	if err := h.stream.Send(commitStep()); err != nil {
+	if err := send(h.stream, commitStep()); err != nil {
 		return err
 	}
 	r, err := h.stream.CloseAndRecv()

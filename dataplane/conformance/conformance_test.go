@@ -95,7 +95,8 @@ func TestFake(t *testing.T) {
 		conformance.TestWith(t, conformance.Target{Exec: path, Env: []string{"FAKE_KERNEL=" + kernel}, Child: true}, options())
 		left, err := os.ReadDir(kernel)
 		if err != nil || len(left) > 0 {
-			t.Errorf("the suite left %v (%v) in the system", left, err)
+			deep, _ := filepath.Glob(filepath.Join(kernel, "*", "*"))
+			t.Errorf("the suite left %v, %v (%v) in the system", left, deep, err)
 		}
 	})
 }

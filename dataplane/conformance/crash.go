@@ -84,10 +84,8 @@ func (k *kit) killDuring(ctx context.Context, moment time.Duration, committed bo
 	if err != nil {
 		return err
 	}
-	for _, m := range steps {
-		if err := stream.Send(m); err != nil {
-			return fmt.Errorf("before the crash: %w", err)
-		}
+	if err := send(stream, steps...); err != nil {
+		return fmt.Errorf("before the crash: %w", err)
 	}
 	if len(steps) > 0 && !committed {
 		if err := k.inside(ctx); err != nil {

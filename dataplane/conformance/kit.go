@@ -10,6 +10,7 @@ import (
 	"io"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -28,7 +29,6 @@ type suite struct {
 	epoch    uint64
 	launches int
 	peer     *peer // nil: none
-	gone     *process
 	info     *pb.InfoResponse
 }
 
@@ -60,7 +60,6 @@ func (s *suite) connect(ctx context.Context) (err error) {
 	if s.peer != nil {
 		return nil
 	}
-	s.gone = nil
 	if s.target.Endpoint != "" {
 		s.peer, err = dial(socketPath(s.target.Endpoint))
 	} else {
@@ -75,7 +74,7 @@ func (s *suite) drop() {
 	if s.peer != nil && s.peer.proc != nil {
 		s.clean()
 		s.peer.close()
-		s.gone, s.peer = s.peer.proc, nil
+		s.peer = nil
 	}
 }
 
@@ -94,12 +93,17 @@ func (s *suite) clean() {
 	_, _ = s.peer.client.Cleanup(ctx, &pb.CleanupRequest{Scope: pb.CleanupScope_CLEANUP_SCOPE_OWNED, InstanceId: s.instance()})
 }
 
+// end leaves nothing behind, also of a process that is gone: another one cleans
+// up after it.
 func (s *suite) end() {
-	if s.peer != nil {
-		s.clean()
-		s.peer.close()
-		s.peer = nil
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	if s.launches == 0 && s.peer == nil || s.connect(ctx) != nil {
+		return
 	}
+	s.clean()
+	s.peer.close()
+	s.peer = nil
 }
 
 // instance is the instance id that all checks use.
@@ -222,14 +226,25 @@ func (k *kit) steps(ctx context.Context, steps ...*pb.ReconcileRequest) (*pb.Rec
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range steps {
-		if err := stream.Send(m); errors.Is(err, io.EOF) {
-			break // the answer is there already
-		} else if err != nil {
-			return nil, err
-		}
+	if err := send(stream, steps...); err != nil {
+		return nil, err
 	}
 	return stream.CloseAndRecv()
+}
+
+// reconcileStream is a Reconcile under way.
+type reconcileStream = grpc.ClientStreamingClient[pb.ReconcileRequest, pb.ReconcileResponse]
+
+// send sends messages until the provider answers.
+func send(stream reconcileStream, steps ...*pb.ReconcileRequest) error {
+	for _, m := range steps {
+		if err := stream.Send(m); errors.Is(err, io.EOF) {
+			return nil // the answer is there already
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func beginStep(b *pb.Begin) *pb.ReconcileRequest {

@@ -182,10 +182,8 @@ func (k *kit) interrupt(ctx context.Context, patience time.Duration, b *pb.Begin
 	for _, c := range changes {
 		steps = append(steps, changeStep(c))
 	}
-	for _, m := range append(steps, commitStep()) {
-		if err := stream.Send(m); err != nil {
-			break // the answer says why
-		}
+	if err := send(stream, append(steps, commitStep())...); err != nil {
+		return false, err
 	}
 	time.AfterFunc(patience, cancel)
 	_, err = stream.CloseAndRecv()

@@ -287,13 +287,12 @@ func (k *kit) breakOff(ctx context.Context, b *pb.Begin, changes ...*pb.Change) 
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(beginStep(b)); err != nil {
-		return err
-	}
+	steps := []*pb.ReconcileRequest{beginStep(b)}
 	for _, c := range changes {
-		if err := stream.Send(changeStep(c)); err != nil {
-			return err
-		}
+		steps = append(steps, changeStep(c))
+	}
+	if err := send(stream, steps...); err != nil {
+		return err
 	}
 	return k.inside(ctx) // it has to see the changes before it sees the end
 }

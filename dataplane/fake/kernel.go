@@ -180,7 +180,7 @@ func (k *kernel) cleanup(what dataplane.CleanupOptions) []dataplane.CleanupItem 
 		if ours && !what.DryRun {
 			_ = os.Remove(filepath.Join(k.dir, entry.Name(), "applied"))
 			_ = os.Remove(filepath.Join(k.dir, entry.Name(), "applied.new")) // of a process that was killed
-			_ = os.Remove(filepath.Join(k.dir, entry.Name())) // stays if something else is in it
+			_ = os.Remove(filepath.Join(k.dir, entry.Name()))                // stays if something else is in it
 			if instance == k.instance {
 				k.objects, k.known = make(map[dataplane.Key]object), false
 			}

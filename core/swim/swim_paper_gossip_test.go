@@ -2,6 +2,7 @@ package swim_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -69,7 +70,7 @@ func TestPaperRumoursRideOnEveryPacket(t *testing.T) {
 		}
 		r.run(200 * time.Millisecond)
 		r.add(99)
-		r.run(2 * time.Second)
+		r.run(4 * time.Second)
 		rider(t, r, wire.Ping)
 		rider(t, r, wire.PingReq)
 	})
@@ -230,14 +231,12 @@ func TestPaperGossipPackets(t *testing.T) {
 		}
 		byTime[s.at][s.to.String()] = true
 	}
-	var times []time.Time
-	for at, to := range byTime {
-		if len(to) != r.cfg.GossipFanout && len(to) != len(gossip)%r.cfg.GossipFanout {
-			t.Errorf("gossip to %d members at once, want %d", len(to), r.cfg.GossipFanout)
+	times := slices.SortedFunc(maps.Keys(byTime), time.Time.Compare)
+	for i, at := range times {
+		if to := len(byTime[at]); to != r.cfg.GossipFanout && i < len(times)-1 { // the limit may end the last round early
+			t.Errorf("gossip to %d members at once, want %d", to, r.cfg.GossipFanout)
 		}
-		times = append(times, at)
 	}
-	slices.SortFunc(times, time.Time.Compare)
 	if len(times) < 2 {
 		t.Fatalf("%d rounds of gossip", len(times))
 	}

@@ -61,7 +61,7 @@ func TestPaperSuccessfulPingRefutes(t *testing.T) {
 	if got := r.kinds(3); got[len(got)-1] != swim.EventRefuted {
 		t.Fatalf("events %v", got)
 	}
-	r.run(0)
+	r.run(r.cfg.GossipInterval)
 	if c := r.claims(3); c[len(c)-1].Value != target.value(model.StateAlive) {
 		t.Fatal("the refutation is not passed on")
 	}

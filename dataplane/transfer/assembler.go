@@ -9,6 +9,10 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 )
 
+// maxNameBytes bounds an agent id and a digest, which are kept and sent each
+// second.
+const maxNameBytes = 64
+
 // maxFenced bounds the sessions of other agents that are remembered as over.
 const maxFenced = 64
 
@@ -102,6 +106,8 @@ func (a *Assembler) Begin(b *pb.Begin) (*Generation, error) {
 	switch {
 	case s.AgentID == "" || s.BootEpoch == 0:
 		return nil, fmt.Errorf("%w: Begin without a session: set agent_id and boot_epoch", dataplane.ErrInvalid)
+	case len(s.AgentID) > maxNameBytes || len(b.GetDigest()) > maxNameBytes:
+		return nil, fmt.Errorf("%w: agent_id of %d and digest of %d bytes: %d at most", dataplane.ErrInvalid, len(s.AgentID), len(b.GetDigest()), maxNameBytes)
 	case b.GetGeneration() == 0:
 		return nil, fmt.Errorf("%w: generation 0: generations start at 1", dataplane.ErrInvalid)
 	case completeness != dataplane.Incomplete && !completeness.Complete():

@@ -27,7 +27,7 @@ func newScript(t *testing.T) *script { return &script{t, NewAssembler(dataplane.
 func begin(agent string, boot, base, generation uint64) *pb.Begin {
 	return &pb.Begin{
 		Session: &pb.Session{AgentId: agent, BootEpoch: boot}, Base: base, Generation: generation,
-		Digest: []byte(fmt.Sprint(agent, boot, generation)), Completeness: pb.Completeness_COMPLETENESS_EXCHANGED,
+		Digest: fmt.Append(nil, agent[:min(3, len(agent))], boot, generation), Completeness: pb.Completeness_COMPLETENESS_EXCHANGED,
 	}
 }
 
@@ -506,6 +506,10 @@ func TestLimitsRefuseServicesAndNotTheGeneration(t *testing.T) {
 func TestStrayPartsEndAGeneration(t *testing.T) {
 	s := newScript(t)
 	unnamed := define(2, "", nil)
+	long := begin("a", 1, 0, 1)
+	long.Digest = make([]byte, 65)
+	s.refused(dataplane.ErrInvalid, long)
+	s.refused(dataplane.ErrInvalid, begin(strings.Repeat("a", 65), 1, 0, 1))
 	s.refused(dataplane.ErrInvalid, begin("a", 1, 0, 1), unnamed)
 	s.refused(dataplane.ErrInvalid, begin("a", 1, 0, 1), define(0, "web", nil))
 	s.refused(dataplane.ErrInvalid, begin("a", 1, 0, 1), upsert(1, 1))

@@ -24,8 +24,9 @@
 // The SDK, and any host, keep these for it: calls do not overlap, generations
 // rise within a session, a delta is relative to the last generation that
 // Reconcile accepted, services and endpoints in a snapshot passed Check, no two
-// services share a frontend, and an incomplete snapshot lacks nothing that the
-// one before had.
+// services share a frontend, no endpoint stands at one, and an incomplete
+// snapshot lacks nothing that the one before had and the host did not remove by
+// name.
 //
 // Plugins import this tree and nothing of core.
 package dataplane

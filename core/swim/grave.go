@@ -1,10 +1,6 @@
 package swim
 
-import (
-	"slices"
-
-	"github.com/fairlead/fairlead/core/model"
-)
+import "slices"
 
 // tickGraves pings one dead member after the other, slowly, each time with the
 // accusation: when a partition heals, the first that hears refutes, and both
@@ -59,5 +55,5 @@ func (n *Node) reap(m *member) {
 	n.forget(m)
 	delete(n.byID, m.id)
 	n.probes = slices.DeleteFunc(n.probes, func(p *probe) bool { return p.target == m })
-	n.emit(Event{Kind: EventReaped}, m, model.Value{})
+	n.emit(Event{Kind: EventReaped}, m, m.value)
 }

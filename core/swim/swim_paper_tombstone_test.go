@@ -39,8 +39,8 @@ func TestPaperTombstonesAreKept(t *testing.T) {
 	if r.has(4) || r.has(5) {
 		t.Fatal("still there after 24 h")
 	}
-	if k := r.kinds(4); k[len(k)-1] != swim.EventReaped {
-		t.Fatalf("events %v", k)
+	if e := r.event(swim.EventReaped); e == nil || e.Was.State.Live() || e.Was.Epoch != 1 {
+		t.Fatalf("event %+v", e)
 	}
 }
 

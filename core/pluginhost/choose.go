@@ -98,22 +98,12 @@ func (h *Host) Identify(ctx context.Context, name string) Finding {
 }
 
 func (h *Host) find(ctx context.Context, name string, ask func(*Finding, *instance) error) Finding {
-	f := Finding{Name: name, Installed: true}
-	if h.hosting(name).socket == "" {
-		c, ok := h.Discovery().Find(name)
-		switch {
-		case !ok:
-			f.Installed = false
-			return f
-		case c.Refused != nil:
-			f.Err = c.Refused
-			return f
-		}
-	}
+	f := Finding{Name: name}
 	f.Err = h.visit(ctx, name, func(i *instance) error {
 		f.Info = i.info
 		return ask(&f, i)
 	})
+	f.Installed = !errors.Is(f.Err, errNotInstalled)
 	return f
 }
 
@@ -133,6 +123,9 @@ func (h *Host) visit(ctx context.Context, name string, do func(*instance) error)
 	return err
 }
 
+// errNotInstalled: there is no file of that name.
+var errNotInstalled = errors.New("it is not installed")
+
 // open returns an instance of a provider: by its socket if it runs already, else
 // a new child. A visitor's child leaves no trace for others to find.
 func (h *Host) open(ctx context.Context, name string, visitor bool) (*instance, error) {
@@ -150,7 +143,7 @@ func (h *Host) open(ctx context.Context, name string, visitor bool) (*instance, 
 	}
 	switch {
 	case !ok:
-		return nil, refuse(fmt.Sprintf("fairlead-dataplane-%s is gone", name), "install it again")
+		return nil, fmt.Errorf("%w: install fairlead-dataplane-%s beside the agent or in FAIRLEAD_PLUGIN_DIRS", errNotInstalled, name)
 	case c.Refused != nil:
 		return nil, c.Refused
 	}

@@ -105,6 +105,10 @@ func (i *instance) identify(ctx context.Context) error {
 	return nil
 }
 
+// endTime is how long a process that no longer serves may take to end. The SDK
+// needs 0.6 s to write its last words if nobody were to read them.
+const endTime = time.Second
+
 // watch declares the instance lost when its process ends or its connection
 // breaks.
 func (i *instance) watch() {
@@ -121,9 +125,9 @@ func (i *instance) watch() {
 	if i.ctx.Err() != nil {
 		return
 	}
-	// The end of a process closes its connection: wait a moment for the better
-	// of two explanations.
-	if i.proc == nil || !i.proc.ended(drainTime) {
+	// The end of a process closes its connection: wait for its last words, and
+	// for the better of two explanations.
+	if i.proc == nil || !i.proc.ended(endTime) {
 		i.lose("its connection broke")
 	}
 }

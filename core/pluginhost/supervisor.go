@@ -142,9 +142,11 @@ func (s *supervisor) begin(ctx context.Context) (*instance, error) {
 		}
 	})
 	if err := s.configure(ctx, i); err != nil {
-		err = s.host.withWords(err, i)
+		if i.proc != nil && errors.Is(err, dataplane.ErrFailed) {
+			i.proc.ended(endTime) // it may have panicked, and be about to say so
+		}
 		s.giveUp(i)
-		return nil, err
+		return nil, s.host.withWords(err, i)
 	}
 	s.to(StateConfigured, "")
 	return i, nil

@@ -73,31 +73,34 @@ func (k *kit) commit(h *held) error {
 	return nil
 }
 
-// meanwhile runs f while a Reconcile is under way, which is then committed.
-func (k *kit) meanwhile(ctx context.Context, f func() error) error {
+// errAgain is returned by what runs meanwhile if the Reconcile may not have got in.
+var errAgain = errors.New("the first Reconcile may not have got in")
+
+// meanwhile runs f while a Reconcile is under way, which is then committed. A
+// call of f that comes before its Begin gets it refused: then all is repeated.
+func (k *kit) meanwhile(ctx context.Context, f func() error) (err error) {
 	if err := k.open(ctx, several(2)); err != nil {
 		return err
 	}
-	for {
-		h, err := k.hold(ctx)
-		if err != nil {
+	const attempts = 6
+	for range attempts {
+		var h *held
+		if h, err = k.hold(ctx); err != nil {
 			return err
 		}
-		if err := f(); err != nil {
-			h.cancel()
-			return err
+		if err = f(); err == nil {
+			err = k.commit(h)
 		}
-		err = k.commit(h)
 		h.cancel()
-		if codeOf(err) != codes.Aborted || ctx.Err() != nil {
+		if codeOf(err) != codes.Aborted && !errors.Is(err, errAgain) {
 			return err
 		}
-		// A call of f came before its Begin, which was refused for that.
 	}
+	return err
 }
 
 func secondReconcile(ctx context.Context, k *kit) error {
-	const patience = 2 * time.Second
+	const patience = 400 * time.Millisecond
 	err := k.meanwhile(ctx, func() error {
 		limit, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -110,7 +113,7 @@ func secondReconcile(ctx context.Context, k *kit) error {
 				k.note("answered in %v", time.Since(start).Round(time.Microsecond))
 				return nil
 			case limit.Err() != nil:
-				return fmt.Errorf("a second Reconcile was answered with %v in %v, want ABORTED", codeOf(err), patience)
+				return fmt.Errorf("%w: a second one was answered with %v in %v, want ABORTED", errAgain, codeOf(err), patience)
 			case err != nil:
 				return refused("a second Reconcile", err, codes.Aborted)
 			}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+)
+
+type inner = pb.DataPlaneProviderServer
+
+// moody calls itself something else each time.
+type moody struct {
+	inner
+	mu    sync.Mutex
+	times int
+}
+
+func infoChanges(i inner) inner { return &moody{inner: i} }
+
+func (m *moody) Info(ctx context.Context, r *pb.InfoRequest) (*pb.InfoResponse, error) {
+	info, err := m.inner.Info(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.times++
+	info = proto.CloneOf(info)
+	info.Version = fmt.Sprintf("%s+%d", info.GetVersion(), m.times)
+	return info, nil
+}
+
+// confident is SUPPORTED everywhere, and does not say why.
+type confident struct{ inner }
+
+func probeSaysNothing(i inner) inner { return confident{i} }
+
+func (confident) Probe(context.Context, *pb.ProbeRequest) (*pb.ProbeResponse, error) {
+	return &pb.ProbeResponse{Verdict: pb.Verdict_VERDICT_SUPPORTED}, nil
+}
+
+// eager takes a configuration before it has read it to the end.
+type eager struct{ inner }
+
+func badConfigReplaces(i inner) inner { return eager{i} }
+
+func (e eager) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.ConfigureResponse, error) {
+	response, err := e.inner.Configure(ctx, r)
+	if err != nil {
+		half := proto.CloneOf(r)
+		half.Config = nil
+		_, _ = e.inner.Configure(ctx, half)
+	}
+	return response, err
+}
+
+// silent waits for something to happen.
+type silent struct{ inner }
+
+func silentWatch(i inner) inner { return silent{i} }
+
+func (silent) Watch(_ *pb.WatchRequest, s grpc.ServerStreamingServer[pb.WatchResponse]) error {
+	<-s.Context().Done()
+	return nil
+}
+
+// jumpy counts its events by twos.
+type jumpy struct{ inner }
+
+func skipsNumbers(i inner) inner { return jumpy{i} }
+
+func (j jumpy) Watch(r *pb.WatchRequest, s grpc.ServerStreamingServer[pb.WatchResponse]) error {
+	return j.inner.Watch(r, jumpyStream{s})
+}
+
+type jumpyStream struct {
+	grpc.ServerStreamingServer[pb.WatchResponse]
+}
+
+func (s jumpyStream) Send(m *pb.WatchResponse) error {
+	m = proto.CloneOf(m)
+	m.Seq *= 2
+	return s.ServerStreamingServer.Send(m)
+}
+
+// forgetful counts since it was last asked.
+type forgetful struct {
+	inner
+	mu    sync.Mutex
+	value uint64
+}
+
+func countersFall(i inner) inner { return &forgetful{inner: i, value: 100} }
+
+func (f *forgetful) Stats(r *pb.StatsRequest, s grpc.ServerStreamingServer[pb.StatsResponse]) error {
+	f.mu.Lock()
+	f.value--
+	value := f.value
+	f.mu.Unlock()
+	if err := s.Send(&pb.StatsResponse{Counters: []*pb.Counter{{Name: "connections", Value: value}}}); err != nil {
+		return err
+	}
+	return f.inner.Stats(r, s)
+}
+
+// patient lets its last connection take as long as it wants.
+type patient struct{ inner }
+
+func endlessDrain(i inner) inner { return patient{i} }
+
+func (patient) Drain(_ *pb.DrainRequest, s grpc.ServerStreamingServer[pb.DrainResponse]) error {
+	if err := s.Send(&pb.DrainResponse{Active: 1}); err != nil {
+		return err
+	}
+	<-s.Context().Done()
+	return nil
+}
+
+// tidy cleans up whatever it has, whoever asked.
+type tidy struct{ inner }
+
+func cleanupTakesOthers(i inner) inner { return tidy{i} }
+
+func (t tidy) Cleanup(ctx context.Context, r *pb.CleanupRequest) (*pb.CleanupResponse, error) {
+	all := proto.CloneOf(r)
+	all.Scope = pb.CleanupScope_CLEANUP_SCOPE_ALL_KNOWN
+	return t.inner.Cleanup(ctx, all)
+}
+
+// wet runs for real, and says that it would.
+type wet struct{ inner }
+
+func dryRunRemoves(i inner) inner { return wet{i} }
+
+func (w wet) Cleanup(ctx context.Context, r *pb.CleanupRequest) (*pb.CleanupResponse, error) {
+	real := proto.CloneOf(r)
+	real.DryRun = false
+	m, err := w.inner.Cleanup(ctx, real)
+	for _, i := range m.GetItems() {
+		if r.GetDryRun() && i.GetResult() == pb.CleanupResult_CLEANUP_RESULT_REMOVED {
+			i.Result = pb.CleanupResult_CLEANUP_RESULT_WOULD_REMOVE
+		}
+	}
+	return m, err
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/fairlead/fairlead/dataplane"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+	"github.com/fairlead/fairlead/dataplane/fake"
+)
+
+// flaw is one way to be wrong. At most one of its functions is set.
+type flaw struct {
+	name  string
+	check string // that has to reject it
+
+	provider func(*fake.Provider) dataplane.Provider
+	service  func(pb.DataPlaneProviderServer) pb.DataPlaneProviderServer
+	first    func() // before anything else
+}
+
+func find(name string) (flaw, error) {
+	for _, f := range flaws() {
+		if f.name == name {
+			return f, nil
+		}
+	}
+	return flaw{}, fmt.Errorf("flaw %q is not known", name)
+}
+
+func flaws() []flaw {
+	return []flaw{
+		// Reconcile, as the provider's own code may get it wrong.
+		{name: "acks-without-applying", check: "reconcile.programs", provider: acksWithoutApplying},
+		{name: "forgets-remove", check: "reconcile.removes", provider: forgetsRemove},
+		{name: "acks-when-cancelled", check: "deadline.cancel", provider: acksWhenCancelled},
+		{name: "lies-after-crash", check: "crash.idle", provider: liesAfterCrash},
+		{name: "leaks-descriptors", check: "process.leaks", provider: leaksDescriptors},
+		{name: "logs-to-nobody", check: "process.deaf-host", provider: logsToNobody},
+		{name: "probe-cleans-up", check: "probe.leaves-nothing", provider: probeCleansUp},
+
+		// Reconcile, as a service without the SDK may get it wrong.
+		{name: "applies-before-commit", check: "reconcile.before-commit", service: tapped(appliesBeforeCommit)},
+		{name: "wrong-generation", check: "reconcile.answer", service: tapped(wrongGeneration)},
+		{name: "accepts-old-generation", check: "reconcile.old-generation", service: tapped(acceptsOldGeneration)},
+		{name: "accepts-old-session", check: "session.fenced", service: tapped(acceptsOldSession)},
+		{name: "ignores-base-mismatch", check: "reconcile.base-mismatch", service: tapped(ignoresBaseMismatch)},
+		{name: "incomplete-removes", check: "content.incomplete-adds", service: tapped(incompleteRemoves)},
+		{name: "one-bad-blocks-all", check: "service.bad-alone", service: tapped(oneBadBlocksAll)},
+		{name: "empty-without-flag", check: "content.empty-needs-flag", service: tapped(emptyWithoutFlag)},
+		{name: "default-for-unknown", check: "service.unknown-enum", service: tapped(defaultForUnknown)},
+		{name: "busy-when-idle", check: "reconcile.unchanged", service: tapped(busyWhenIdle)},
+		{name: "tells-all", check: "reconcile.unchanged-size", service: tapped(tellsAll)},
+		{name: "small-messages", check: "large.snapshot", service: tapped(smallMessages)},
+		{name: "queues-reconciles", check: "concurrency.second-reconcile", service: queuesReconciles},
+		{name: "blocks-health", check: "concurrency.questions", service: blocksHealth},
+		{name: "bare-errors", check: "errors.reason", service: bareErrors},
+
+		// The other calls.
+		{name: "info-changes", check: "identity.pure", service: infoChanges},
+		{name: "probe-says-nothing", check: "probe.verdict", service: probeSaysNothing},
+		{name: "bad-config-replaces", check: "config.keeps-old", service: badConfigReplaces},
+		{name: "silent-watch", check: "watch.first", service: silentWatch},
+		{name: "skips-numbers", check: "watch.seq", service: skipsNumbers},
+		{name: "counters-fall", check: "stats.monotonic", service: countersFall},
+		{name: "endless-drain", check: "drain.ends", service: endlessDrain},
+		{name: "cleanup-takes-others", check: "cleanup.others", service: cleanupTakesOthers},
+		{name: "dry-run-removes", check: "cleanup.dry-run", service: dryRunRemoves},
+
+		// The process.
+		{name: "prints-before-handshake", check: "process.handshake", first: func() { fmt.Println("starting up …") }},
+	}
+}

@@ -1,0 +1,105 @@
+// Command broken is the fake provider with one flaw, named by its first
+// argument: broken FLAW --listen unix:PATH, or as a child broken FLAW. It is
+// what the conformance suite has to reject, and shows that a provider can do
+// without sdk.Serve. The flaws are the table in flaws.go.
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/fairlead/fairlead/dataplane"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/dataplane/sdk"
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		for _, f := range flaws() {
+			fmt.Printf("%s\t%s\n", f.name, f.check)
+		}
+		return nil
+	}
+	f, err := find(args[0])
+	if err != nil {
+		return err
+	}
+	if f.first != nil {
+		f.first()
+	}
+	l, err := listen(args[1:])
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return serve(f, l)
+}
+
+// listen takes the socket from --listen, or makes one and tells the host.
+func listen(args []string) (net.Listener, error) {
+	switch {
+	case len(args) == 2 && args[0] == "--listen":
+		return net.Listen("unix", strings.TrimPrefix(args[1], "unix:"))
+	case len(args) == 0 && os.Getenv(handshake.CookieKey) == handshake.CookieValue:
+		l, err := net.Listen("unix", filepath.Join(os.Getenv(handshake.EnvSocketDir), fmt.Sprint("broken", os.Getpid())))
+		if err == nil {
+			fmt.Println(handshake.Line(l.Addr()))
+		}
+		return l, err
+	}
+	return nil, fmt.Errorf("arguments %q: want FLAW --listen unix:PATH", args)
+}
+
+func serve(f flaw, l net.Listener) error {
+	inner := fake.New()
+	var provider dataplane.Provider = inner
+	if f.provider != nil {
+		provider = f.provider(inner)
+	}
+	service, err := sdk.NewService(provider, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	var server pb.DataPlaneProviderServer = service
+	if f.service != nil {
+		server = f.service(service)
+	}
+	g := grpc.NewServer(grpc.MaxRecvMsgSize(handshake.MaxReceiveBytes))
+	pb.RegisterDataPlaneProviderServer(g, server)
+	h := health.NewServer()
+	h.SetServingStatus(handshake.HealthService, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(g, h)
+
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	failed := make(chan error, 1)
+	go func() { failed <- g.Serve(l) }()
+	select {
+	case <-signals:
+	case <-service.Done():
+	case err := <-failed:
+		return err
+	}
+	service.Close()
+	g.Stop()
+	return nil
+}

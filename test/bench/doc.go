@@ -1,7 +1,7 @@
 // Package bench measures whole agents beside a peer: fleets of processes of
 // fairlead and of hashicorp/memberlist, at the same time, on the same machine.
 //
-//	make bench                      the hot paths, then everything here (5 minutes)
+//	make bench                      the hot paths, then everything here (7 minutes)
 //	go test -C test/bench ./...     fleets of 5 for a moment: does it still work?
 //
 // It is a module of its own, so that what it compares with is no dependency of

@@ -91,7 +91,7 @@ func pluginInfoAgrees(ctx context.Context, k *kit) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.target.Exec, append(slices.Clone(k.target.Args), "--plugin-info")...)
-	cmd.Env, cmd.Dir = k.target.Env, k.dir
+	cmd.Env = k.env()
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && ctx.Err() == nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,26 +91,30 @@ func (s *suite) launch(ctx context.Context, child bool) (*peer, error) {
 }
 
 func (s *suite) start(child bool, socket string) (*process, error) {
-	args := append([]string{}, s.target.Args...)
-	env := []string{"LANG=C.UTF-8"}
-	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
-		if v, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+v)
-		}
-	}
-	env = append(env, s.target.Env...)
+	args, env := slices.Clone(s.target.Args), s.env()
 	if child {
 		env = append(env, handshake.CookieKey+"="+handshake.CookieValue, handshake.EnvSocketDir+"="+s.dir, handshake.EnvProtocolVersions+"="+strconv.Itoa(handshake.ProtocolVersion))
 	} else {
 		args = append(args, "--listen", "unix:"+socket)
 	}
 	p := &process{cmd: exec.Command(s.target.Exec, args...), exited: make(chan struct{}), out: &tail{}, line: make(chan string, 1)}
-	p.cmd.Env, p.cmd.Dir = env, s.dir
+	p.cmd.Env = env
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.run(child); err != nil {
 		return nil, fmt.Errorf("conformance: cannot start %s: %w", s.target.Exec, err)
 	}
 	return p, nil
+}
+
+// env is the environment of a provider, without a mode.
+func (s *suite) env() []string {
+	env := []string{"LANG=C.UTF-8"}
+	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return append(env, s.target.Env...)
 }
 
 // run starts the process with pipes of our own: a grandchild that holds them

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -85,9 +87,20 @@ func TestWith(t *testing.T, target Target, o Options) {
 func run(ctx context.Context, t Target, o Options, each func(Check, Result)) Report {
 	report := Report{Target: t.Endpoint + t.Exec}
 	o = o.withDefaults()
-	if err := validate(t, o); err != nil {
+	if err := Validate(t, o); err != nil {
 		report.Error = err.Error()
 		return report
+	}
+	if t.Exec != "" {
+		path, err := exec.LookPath(t.Exec)
+		if err == nil {
+			path, err = filepath.Abs(path)
+		}
+		if err != nil {
+			report.Error = fmt.Sprintf("conformance: %v", err)
+			return report
+		}
+		t.Exec = path
 	}
 	dir, err := os.MkdirTemp("", "conform-")
 	if err != nil {
@@ -134,11 +147,21 @@ func (s *suite) check(ctx context.Context, c Check) Result {
 		if words := s.lastWords(); words != "" {
 			r.Evidence += "; its last words: " + words
 		}
+		r.Evidence = clip(r.Evidence)
 	}
 	if r.Outcome == Failed || c.spent {
 		s.drop() // nobody knows what it has now
 	}
 	return r
+}
+
+// clip bounds what a provider may have us print.
+func clip(s string) string {
+	const most = 2000
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + " …"
 }
 
 func (s *suite) attempt(ctx context.Context, c Check, r *Result) error {

@@ -75,8 +75,9 @@ func (o Options) wants(c Check) bool {
 	return false
 }
 
-// validate says what is wrong with a target and its options.
-func validate(t Target, o Options) error {
+// Validate says what is wrong with a target and its options, without a look at
+// the provider.
+func Validate(t Target, o Options) error {
 	switch {
 	case (t.Exec == "") == (t.Endpoint == ""):
 		return errors.New("conformance: give either an executable or an endpoint")

@@ -54,7 +54,7 @@ func service(n int, edits ...func(*pb.Service)) *pb.Service {
 func endpoints(n int, ids ...int) *pb.EndpointGroup {
 	g := &pb.EndpointGroup{Service: uint32(n)}
 	for _, id := range ids {
-		g.Endpoints = append(g.Endpoints, &pb.Endpoint{Id: uint64(id), Address: stand(n, id), Name: fmt.Sprintf("web-%d-%d", n, id)})
+		g.Endpoints = append(g.Endpoints, &pb.Endpoint{Id: uint64(id), Address: stand(n, id), Name: fmt.Sprintf("web-%d-%d", n, id), Zone: "rack-17"})
 	}
 	return g
 }

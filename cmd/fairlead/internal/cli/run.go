@@ -11,11 +11,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes, the same for every command.
+// Exit codes, the same for every command. Those above 2 are results.
 const (
-	ExitOK     = 0
-	ExitFailed = 1
-	ExitUsage  = 2
+	ExitOK           = 0
+	ExitFailed       = 1
+	ExitUsage        = 2
+	ExitDegraded     = 3
+	ExitUnsupported  = 4
+	ExitInconclusive = 5
 )
 
 // app is one run of the command line.
@@ -26,16 +29,23 @@ type app struct {
 }
 
 // Run executes one command and returns its exit code: 0 ok, 1 failed, 2 not
-// understood. Errors go to env.Stderr, one line each.
+// understood, 3 degraded, 4 unsupported, 5 inconclusive. Errors go to
+// env.Stderr, one line each.
 func Run(args []string, env Env) int {
 	a := &app{env: env}
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(context.Background())
 	var usage *usageError
+	var exit *exitError
 	switch {
 	case err == nil:
 		return ExitOK
+	case errors.As(err, &exit):
+		if exit.err != nil {
+			fmt.Fprintf(env.Stderr, "fairlead: %v\n", exit.err)
+		}
+		return exit.code
 	case errors.Is(err, errFailed):
 		return ExitFailed
 	case errors.As(err, &usage):
@@ -46,6 +56,16 @@ func Run(args []string, env Env) int {
 		return ExitFailed
 	}
 }
+
+// exitError ends a command with a code that is a result. It is silent if err is
+// nil: the command said it already.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d: %v", e.code, e.err) }
+func (e *exitError) Unwrap() error { return e.err }
 
 // usageError is a command line that was not understood.
 type usageError struct {
@@ -96,6 +116,7 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 		a.configCommand(),
 		a.devCommand(),
 		a.demoCommand(),
+		a.pluginCommand(),
 		a.versionCommand(),
 		a.manCommand(),
 	)

@@ -29,6 +29,9 @@ type kernel struct {
 	known    bool // objects are all there is, by this process's own work
 }
 
+// freshFile is a file that is being written, before it gets its name.
+const freshFile = ".new"
+
 // object is one programmed service; text is known only for what was found.
 type object struct {
 	svc  *dataplane.Service
@@ -132,10 +135,11 @@ func (k *kernel) write(name string, text func() string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", []byte(text()), 0o600); err != nil {
+	fresh := filepath.Join(filepath.Dir(path), freshFile)
+	if err := os.WriteFile(fresh, []byte(text()), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	return os.Rename(fresh, path)
 }
 
 func (k *kernel) remove(name string) error {
@@ -179,8 +183,8 @@ func (k *kernel) cleanup(what dataplane.CleanupOptions) []dataplane.CleanupItem 
 		}
 		if ours && !what.DryRun {
 			_ = os.Remove(filepath.Join(k.dir, entry.Name(), "applied"))
-			_ = os.Remove(filepath.Join(k.dir, entry.Name(), "applied.new")) // of a process that was killed
-			_ = os.Remove(filepath.Join(k.dir, entry.Name()))                // stays if something else is in it
+			_ = os.Remove(filepath.Join(k.dir, entry.Name(), freshFile)) // of a process that was killed
+			_ = os.Remove(filepath.Join(k.dir, entry.Name()))            // stays if something else is in it
 			if instance == k.instance {
 				k.objects, k.known = make(map[dataplane.Key]object), false
 			}

@@ -96,6 +96,9 @@ func (p *Provider) Configure(_ context.Context, c dataplane.Config) ([]dataplane
 	if !p.configured || p.config.InstanceID != c.InstanceID {
 		p.state = p.kernel.open(c.InstanceID)
 	}
+	if !slices.Equal(p.options.Refuse, o.Refuse) {
+		p.kernel.known = false // what was refused may be allowed: look at all
+	}
 	p.configured, p.config, p.options = true, c, o
 	return o.remarks(), nil
 }

@@ -38,16 +38,16 @@ type Env struct {
 // Run runs a provider until it is told to end, by ctx or otherwise, and returns
 // the exit code. It is Serve without its hold on the process.
 //
-//	     no arguments,      --listen, --follow,       --plugin-info
-//	     cookie set         --debug                   --help
-//	         │                   │                        │
-//	       child             by itself                  print
-//	         └──── serving ──────┘                        │
-//	                  │ SIGTERM, ctx, host gone (exit):   │
-//	                  │   Shutdown(keep)                  │
-//	                  │ call Shutdown: done already       │
-//	                  │ panic: at once                    │
-//	                 exit ◄───────────────────────────────┘
+//	no arguments,      --listen, --follow,       --plugin-info
+//	cookie set         --debug                   --help
+//	    │                   │                        │
+//	  child             by itself                  print
+//	    └──── serving ──────┘                        │
+//	             │ SIGTERM, ctx, host gone (exit):   │
+//	             │   Shutdown(keep)                  │
+//	             │ call Shutdown: done already       │
+//	             │ panic: at once                    │
+//	            exit ◄───────────────────────────────┘
 func Run(ctx context.Context, p dataplane.Provider, env Env, opts ...Option) int {
 	r := &run{env: env, set: newSettings(opts)}
 	args, err := parseArguments(env.Args)

@@ -31,8 +31,7 @@ func Serve(p dataplane.Provider, opts ...Option) int {
 	// gone fails instead of ending the process. To ignore the signal would do
 	// too, but programs that the provider starts would inherit that.
 	pipes := make(chan os.Signal, 1)
-	signal.Notify(pipes, syscall.SIGPIPE)
-	defer signal.Stop(pipes)
+	signal.Notify(pipes, syscall.SIGPIPE) // also for what main writes afterwards
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)

@@ -38,6 +38,7 @@ type Assembler struct {
 	kept    *dataplane.Snapshot // nil once the session said a complete generation
 	given   *dataplane.Snapshot
 	owners  owners      // who has which frontend in given
+	ports   portSet     // that owners has, or had
 	open    *Generation // the last that Begin opened
 	refused map[dataplane.Key]dataplane.ServiceStatus
 }

@@ -25,7 +25,7 @@ func (g *Generation) Commit() (next *dataplane.Snapshot, delta dataplane.Delta, 
 		return nil, delta, nil, fmt.Errorf("%w: generation %d would remove all %d services; set allow_empty if that is meant", dataplane.ErrInvalid, g.applied.Generation, a.given.Len())
 	}
 	keys := g.affected()
-	r := newResolver(a.limits, a.owners, a.given, len(keys))
+	r := newResolver(a.limits, a.owners, &a.ports, a.given, len(keys))
 	g.refused = maps.Clone(a.refused)
 	for _, k := range keys {
 		delete(g.refused, k)
@@ -105,6 +105,7 @@ func (g *Generation) Accept() {
 			delete(a.owners, b)
 		} else {
 			a.owners[b] = svc
+			a.ports.add(b.port())
 		}
 	}
 	a.stated, a.kept, a.given, a.refused, a.applied, a.resumed = g.final, g.kept, g.next, g.refused, g.applied, false

@@ -22,8 +22,20 @@ func claimOf(a netip.AddrPort, p dataplane.Protocol) claim {
 	return c
 }
 
+func (c claim) addr() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(c[:16])).Unmap(), c.port())
+}
+
+func (c claim) port() uint16 { return binary.BigEndian.Uint16(c[16:]) }
+
 // owners says who has a frontend.
 type owners map[claim]*dataplane.Service
+
+// portSet is a quick no: few endpoints have the port of a frontend.
+type portSet [1 << 16 / 64]uint64
+
+func (s *portSet) add(port uint16)      { s[port/64] |= 1 << (port % 64) }
+func (s *portSet) has(port uint16) bool { return s[port/64]&(1<<(port%64)) != 0 }
 
 func refuse(reason, format string, args ...any) *dataplane.Problem {
 	return &dataplane.Problem{Status: dataplane.StatusRejected, Reason: reason, Message: fmt.Sprintf(format, args...)}
@@ -91,18 +103,30 @@ func (r *resolver) conflict(c *candidate, strict bool) *dataplane.Problem {
 			}
 		}
 	}
-	if len(r.base) == 0 && len(r.claims) == 0 {
+	takes := protocols(c.want)
+	for e := range c.want.Endpoints.All() {
+		if p := r.endpointConflict(c, e, e.Addr, takes, strict); p != nil {
+			return p
+		}
+		if e.AddrForeign.IsValid() {
+			if p := r.endpointConflict(c, e, e.AddrForeign, takes, strict); p != nil {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// endpointConflict is conflict for one address of an endpoint.
+func (r *resolver) endpointConflict(c *candidate, e dataplane.Endpoint, at netip.AddrPort, takes []dataplane.Protocol, strict bool) *dataplane.Problem {
+	if !r.ports.has(at.Port()) {
 		return nil
 	}
-	for _, p := range protocols(c.want) {
-		for e := range c.want.Endpoints.All() {
-			for _, at := range places(e) {
-				b := claimOf(at, p)
-				for o := range r.holders(b, c.key) {
-					if strict || r.endpointYields(c, o, b, at) {
-						return refuse(dataplane.ReasonLoop, "endpoint %s is at %v, which is a frontend of service %s: connections would go in a circle; give the instance another address", name(e), at, o.Key)
-					}
-				}
+	for _, p := range takes {
+		b := claimOf(at, p)
+		for o := range r.holders(b, c.key) {
+			if strict || r.endpointYields(c, o, b, at) {
+				return refuse(dataplane.ReasonLoop, "endpoint %s is at %v, which is a frontend of service %s: connections would go in a circle; give the instance another address", name(e), at, o.Key)
 			}
 		}
 	}
@@ -156,48 +180,44 @@ func (r *resolver) frontendLoses(front, end *candidate, b claim, at netip.AddrPo
 // It looks at every endpoint, and only if there is such an address.
 func (r *resolver) stand() {
 	r.stands = make(map[netip.AddrPort][]*dataplane.Service)
-	var ports [1 << 16 / 64]uint64 // a quick no for most endpoints
+	var fresh portSet
 	for b, cs := range r.claims {
 		had := r.base[b]
 		for _, c := range cs {
 			if had == nil || had.Key != c.key {
-				port := binary.BigEndian.Uint16(b[16:])
-				ports[port/64] |= 1 << (port % 64)
-				r.stands[netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[:16])).Unmap(), port)] = nil
+				at := b.addr()
+				fresh.add(at.Port())
+				r.stands[at] = nil
 			}
 		}
 	}
 	if len(r.stands) == 0 {
 		return
 	}
-	note := func(svc *dataplane.Service) {
+	note := func(svc *dataplane.Service, at netip.AddrPort) {
+		if !fresh.has(at.Port()) {
+			return
+		}
+		if there, wanted := r.stands[at]; wanted && (len(there) == 0 || there[len(there)-1] != svc) {
+			r.stands[at] = append(there, svc)
+		}
+	}
+	noteAll := func(svc *dataplane.Service) {
 		for e := range svc.Endpoints.All() {
-			for _, at := range places(e) {
-				if ports[at.Port()/64]&(1<<(at.Port()%64)) == 0 {
-					continue
-				}
-				if there, wanted := r.stands[at]; wanted && (len(there) == 0 || there[len(there)-1] != svc) {
-					r.stands[at] = append(there, svc)
-				}
+			note(svc, e.Addr)
+			if e.AddrForeign.IsValid() {
+				note(svc, e.AddrForeign)
 			}
 		}
 	}
 	for svc := range r.given.Services() {
-		note(svc)
+		noteAll(svc)
 	}
 	for _, c := range r.cands {
 		if c.want != nil && !c.hopeless {
-			note(c.want)
+			noteAll(c.want)
 		}
 	}
-}
-
-// places are the addresses of an endpoint: one, or two that differ.
-func places(e dataplane.Endpoint) []netip.AddrPort {
-	if e.AddrForeign.IsValid() {
-		return []netip.AddrPort{e.Addr, e.AddrForeign}
-	}
-	return []netip.AddrPort{e.Addr}
 }
 
 func standsAt(svc *dataplane.Service, at netip.AddrPort) bool {

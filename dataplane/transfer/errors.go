@@ -64,9 +64,9 @@ func ToWire(err error) error {
 }
 
 func (w wireError) wrap(message string) error {
-	s, err := status.New(w.code, message).WithDetails(&errdetails.ErrorInfo{Reason: w.reason, Domain: ErrorDomain})
+	s, err := status.New(w.code, text(message)).WithDetails(&errdetails.ErrorInfo{Reason: w.reason, Domain: ErrorDomain})
 	if err != nil {
-		return status.Error(w.code, message)
+		return status.Error(w.code, text(message))
 	}
 	return s.Err()
 }

@@ -15,9 +15,9 @@ func EncodeEvent(e dataplane.Event) *pb.WatchResponse {
 	case e.Status != nil:
 		out.Event = &pb.WatchResponse_Status{Status: EncodeStatus(*e.Status)}
 	case e.Drift != nil:
-		out.Event = &pb.WatchResponse_Drift{Drift: &pb.Drift{What: e.Drift.What, Repaired: e.Drift.Repaired}}
+		out.Event = &pb.WatchResponse_Drift{Drift: &pb.Drift{What: text(e.Drift.What), Repaired: e.Drift.Repaired}}
 	case e.ResyncWanted != "":
-		out.Event = &pb.WatchResponse_Resync{Resync: &pb.ResyncWanted{Reason: e.ResyncWanted}}
+		out.Event = &pb.WatchResponse_Resync{Resync: &pb.ResyncWanted{Reason: text(e.ResyncWanted)}}
 	case e.Flow != nil:
 		out.Event = &pb.WatchResponse_Flow{Flow: encodeFlow(e.Flow)}
 	default:

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/fairlead/fairlead/dataplane"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
@@ -44,7 +45,7 @@ func DecodeInfo(m *pb.InfoResponse) dataplane.Info {
 func EncodeReport(r dataplane.Report) *pb.ProbeResponse {
 	out := &pb.ProbeResponse{Verdict: pb.Verdict(r.Verdict)}
 	for _, c := range r.Checks {
-		out.Checks = append(out.Checks, &pb.Check{Id: c.ID, Required: c.Required, Result: pb.Verdict(c.Result), Reason: c.Reason, Remedy: c.Remedy})
+		out.Checks = append(out.Checks, &pb.Check{Id: c.ID, Required: c.Required, Result: pb.Verdict(c.Result), Reason: text(c.Reason), Remedy: text(c.Remedy)})
 	}
 	return out
 }
@@ -72,7 +73,7 @@ func DecodeConfig(m *pb.ConfigureRequest) dataplane.Config {
 func EncodeDiagnostics(ds []dataplane.Diagnostic) *pb.ConfigureResponse {
 	out := &pb.ConfigureResponse{}
 	for _, d := range ds {
-		out.Diagnostics = append(out.Diagnostics, &pb.Diagnostic{Severity: pb.Severity_SEVERITY_WARNING, Path: d.Path, Message: d.Message})
+		out.Diagnostics = append(out.Diagnostics, &pb.Diagnostic{Severity: pb.Severity_SEVERITY_WARNING, Path: text(d.Path), Message: text(d.Message)})
 	}
 	return out
 }
@@ -105,7 +106,7 @@ func DecodeState(m *pb.StateResponse) dataplane.State {
 
 // EncodeStatus returns the wire form of how a service fared.
 func EncodeStatus(s dataplane.ServiceStatus) *pb.ServiceStatus {
-	return &pb.ServiceStatus{Service: EncodeKey(s.Service), Status: pb.Status(s.Status), Reason: s.Reason, Message: s.Message}
+	return &pb.ServiceStatus{Service: EncodeKey(s.Service), Status: pb.Status(s.Status), Reason: text(s.Reason), Message: text(s.Message)}
 }
 
 // DecodeStatus reads what EncodeStatus wrote.
@@ -133,7 +134,11 @@ func DecodeResult(m *pb.ReconcileResponse) (generation uint64, r dataplane.Resul
 
 // EncodeHealth returns the wire form of the state of a data path.
 func EncodeHealth(h dataplane.Health) *pb.HealthResponse {
-	return &pb.HealthResponse{State: pb.HealthState(h.State), Reasons: h.Reasons}
+	out := &pb.HealthResponse{State: pb.HealthState(h.State)}
+	for _, r := range h.Reasons {
+		out.Reasons = append(out.Reasons, text(r))
+	}
+	return out
 }
 
 // DecodeHealth reads what EncodeHealth wrote.
@@ -154,7 +159,7 @@ func EncodeCleanup(o dataplane.CleanupOptions) *pb.CleanupRequest {
 func EncodeCleanupItems(items []dataplane.CleanupItem) *pb.CleanupResponse {
 	out := &pb.CleanupResponse{}
 	for _, i := range items {
-		out.Items = append(out.Items, &pb.CleanupItem{Object: i.Object, Result: pb.CleanupResult(i.Result), Message: i.Message})
+		out.Items = append(out.Items, &pb.CleanupItem{Object: text(i.Object), Result: pb.CleanupResult(i.Result), Message: text(i.Message)})
 	}
 	return out
 }
@@ -187,6 +192,10 @@ func EncodeProgress(p dataplane.DrainProgress) *pb.DrainResponse {
 func DecodeProgress(m *pb.DrainResponse) dataplane.DrainProgress {
 	return dataplane.DrainProgress{Active: int(m.GetActive()), Closed: int(m.GetClosed()), Forced: int(m.GetForced())}
 }
+
+// text makes what a provider says sendable: a message with a byte that is no
+// UTF-8 would make the whole answer fail.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func clamp(n int) uint32 {
 	return uint32(min(max(0, n), 1<<31-1))

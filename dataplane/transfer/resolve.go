@@ -24,6 +24,7 @@ import (
 type resolver struct {
 	limits dataplane.Limits
 	base   owners
+	ports  portSet // at least those of base and claims
 	given  *dataplane.Snapshot
 	cands  []*candidate // in the order of their keys
 	byKey  map[dataplane.Key]*candidate
@@ -51,9 +52,9 @@ func (c *candidate) now() *dataplane.Service {
 	return c.was
 }
 
-func newResolver(limits dataplane.Limits, base owners, given *dataplane.Snapshot, size int) *resolver {
+func newResolver(limits dataplane.Limits, base owners, ports *portSet, given *dataplane.Snapshot, size int) *resolver {
 	return &resolver{
-		limits: limits, base: base, given: given, cands: make([]*candidate, 0, size), byKey: make(map[dataplane.Key]*candidate, size),
+		limits: limits, base: base, ports: *ports, given: given, cands: make([]*candidate, 0, size), byKey: make(map[dataplane.Key]*candidate, size),
 		claims: make(map[claim][]*candidate, size), services: given.Len(), endpoints: given.EndpointCount(),
 	}
 }
@@ -74,6 +75,7 @@ func (r *resolver) add(k dataplane.Key, was, want *dataplane.Service) {
 		for _, f := range want.Frontends {
 			b := claimOf(f.Addr, f.Protocol)
 			r.claims[b] = append(r.claims[b], c)
+			r.ports.add(f.Addr.Port())
 		}
 	}
 	r.place(c, true)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/fairlead/fairlead/core/durable"
 	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/core/swim/wire"
 )
@@ -74,7 +75,7 @@ func lockDir(path string) (*os.File, error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		holder := "another process"
-		if text, err := readLimited(name, 32); err == nil {
+		if text, err := durable.Read(name, 32); err == nil {
 			if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
 				holder = "pid " + strconv.Itoa(pid)
 			}
@@ -97,7 +98,7 @@ func lockDir(path string) (*os.File, error) {
 // the cluster would see a node vanish and a stranger take its place.
 func (d *dataDir) load(random io.Reader) error {
 	name := d.file(nodeFile)
-	data, err := readLimited(name, nodeFileSize)
+	data, err := durable.Read(name, nodeFileSize)
 	if errors.Is(err, os.ErrNotExist) {
 		d.id, err = model.MintNodeID(random)
 		return err
@@ -138,7 +139,7 @@ func (d *dataDir) persistEpoch(epoch uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(d.file(nodeFile), append(data, '\n')); err != nil {
+	if err := durable.Replace(d.file(nodeFile), append(data, '\n')); err != nil {
 		return fmt.Errorf("%w: boot counter %d cannot be written to %s: %w: make the directory writable and free some space", ErrDataDir, epoch, d.file(nodeFile), err)
 	}
 	d.epoch = epoch

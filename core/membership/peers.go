@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/fairlead/fairlead/core/durable"
 	"github.com/fairlead/fairlead/core/model"
 )
 
@@ -38,7 +39,7 @@ type peersJSON struct {
 // readPeers returns the peers of an earlier run; none if there is no file. A
 // damaged file is set aside: it costs contacts, not identity.
 func readPeers(path string) ([]peer, error) {
-	data, err := readLimited(path, peersFileSize)
+	data, err := durable.Read(path, peersFileSize)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -173,7 +174,7 @@ func (k *peersKeeper) run(ctx context.Context) {
 func (k *peersKeeper) write() {
 	data, err := json.MarshalIndent(peersJSON{peersOf(k.latest(), k.earlier)}, "", " ")
 	if err == nil && string(data) != string(k.written) {
-		err = replaceFile(k.path, append(data, '\n'))
+		err = durable.Replace(k.path, append(data, '\n'))
 	}
 	switch {
 	case err == nil && !k.warned.IsZero():

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/fairlead/fairlead/core/durable"
 )
 
 // EpochFile keeps the ceiling in a file, replaced in one step.
@@ -34,29 +35,8 @@ func (f EpochFile) Load() (uint64, error) {
 
 // Save replaces the file, durably.
 func (f EpochFile) Save(ceiling uint64) error {
-	if err := f.replace(strconv.FormatUint(ceiling, 10) + "\n"); err != nil {
+	if err := durable.Replace(string(f), []byte(strconv.FormatUint(ceiling, 10)+"\n")); err != nil {
 		return fmt.Errorf("viewer: the ceiling of epochs cannot be written: %w: make the directory writable and free some space", err)
 	}
 	return nil
-}
-
-func (f EpochFile) replace(content string) (err error) {
-	dir := filepath.Dir(string(f))
-	tmp, err := os.CreateTemp(dir, filepath.Base(string(f))+".tmp*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.WriteString(content)
-	err = errors.Join(err, tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), string(f))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

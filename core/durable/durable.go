@@ -1,4 +1,7 @@
-package membership
+// Package durable replaces and reads small files of state: whole, in one step,
+// and so that a crash of the process or of the host loses nothing that was
+// promised.
+package durable
 
 import (
 	"errors"
@@ -8,10 +11,10 @@ import (
 	"path/filepath"
 )
 
-// replaceFile puts data at path so that after a crash, of the process or of
-// the host, the file holds either the old or the new bytes, and after a return
-// without error the new ones.
-func replaceFile(path string, data []byte) error {
+// Replace puts data at path, mode 0600, so that after a crash the file holds
+// either the old or the new bytes, and after a return without error the new
+// ones. One process at a time may replace a path.
+func Replace(path string, data []byte) error {
 	tmp := path + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -26,7 +29,10 @@ func replaceFile(path string, data []byte) error {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		return errors.Join(err, removeIfThere(tmp))
+		if gone := os.Remove(tmp); gone != nil && !errors.Is(gone, os.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+		return err
 	}
 	// The rename is durable only once the directory is.
 	dir, err := os.Open(filepath.Dir(path))
@@ -36,15 +42,8 @@ func replaceFile(path string, data []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// readLimited reads a whole file of at most limit bytes.
-func readLimited(path string, limit int64) ([]byte, error) {
+// Read returns a whole file of at most limit bytes; a larger one is an error.
+func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -94,7 +94,7 @@ func statesOnly(was, is *Node) (keys []model.ServiceKey, ok bool) {
 		return nil, false
 	}
 	for i, s := range is.Record.States {
-		if s != was.Record.States[i] || !is.Record.Since[i].Equal(was.Record.Since[i]) {
+		if s != was.Record.States[i] {
 			keys = append(keys, is.Record.Definition.Instances[i].Service)
 		}
 	}

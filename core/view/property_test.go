@@ -93,10 +93,14 @@ func TestDiffFromBeforeTheRememberedRemovals(t *testing.T) {
 	old := view.New(self, 1)
 	v := apply(t, old, view.Seen{Member: member(other, model.StateAlive), Record: rec([]model.Service{service("stays", 1)})})
 	first := v
+	var early *view.View // has a service whose removal is not remembered
 	for i := range 5000 {
 		v = view.Apply(v, view.Seen{Member: member(3, model.StateAlive), Record: rec([]model.Service{service(fmt.Sprintf("s%d", i), 1)})})
+		if i == 0 {
+			early = v
+		}
 	}
-	for _, was := range []*view.View{old, first} {
+	for _, was := range []*view.View{old, first, early} {
 		var got []string
 		for _, c := range view.Diff(was, v) {
 			got = append(got, c.Key.String())

@@ -1,0 +1,320 @@
+package reconcile_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/core/reconcile"
+	"github.com/fairlead/fairlead/core/view"
+	"github.com/fairlead/fairlead/dataplane"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+	"github.com/fairlead/fairlead/dataplane/fake"
+	"github.com/fairlead/fairlead/dataplane/sdk"
+	"github.com/fairlead/fairlead/dataplane/transfer"
+	"github.com/fairlead/fairlead/test/scale"
+)
+
+// listen serves what register registers on a socket and returns a connection.
+func listen(tb testing.TB, register func(*grpc.Server)) *grpc.ClientConn {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
+	register(server)
+	go func() { _ = server.Serve(l) }() // ends with Stop
+	tb.Cleanup(server.Stop)
+	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// sdkProvider is the fake provider behind the SDK, configured.
+func sdkProvider(tb testing.TB) (*fake.Provider, pb.DataPlaneProviderClient) {
+	tb.Helper()
+	p := fake.New()
+	service, err := sdk.NewService(p, slog.New(slog.DiscardHandler))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(service.Close)
+	client := pb.NewDataPlaneProviderClient(listen(tb, func(s *grpc.Server) { pb.RegisterDataPlaneProviderServer(s, service) }))
+	if _, err := client.Configure(tb.Context(), &pb.ConfigureRequest{InstanceId: "test"}); err != nil {
+		tb.Fatal(err)
+	}
+	return p, client
+}
+
+func eventually(tb testing.TB, what string, cond func() bool) {
+	tb.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for tick := time.NewTicker(2 * time.Millisecond); ; <-tick.C {
+		if cond() {
+			tick.Stop()
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+func TestFakeProviderOverASocket(t *testing.T) {
+	p, client := sdkProvider(t)
+	v := newViews(view.Exchanged)
+	v.apply(runs(2, passing, "web", "db"))
+	loop := reconcile.New(reconcile.Config{Provider: "fake", Session: session(), Views: v, Tick: 50 * time.Millisecond})
+	lost := make(chan struct{})
+	done := make(chan error, 1)
+	go func() { done <- loop.Serve(t.Context(), client, lost) }()
+	current := func() bool {
+		st := loop.Status()
+		return st.Error == nil && st.Epoch == v.Latest().Epoch && st.Health.State == dataplane.HealthReady
+	}
+	eventually(t, "the first view is programmed", current)
+	full := programmed(p)
+	for i := range scale.N(200) {
+		v.apply(runs(2, model.InstanceState(i%4), "web", "db"))
+		if i%3 == 0 {
+			v.apply(runs(3, passing, "web", fmt.Sprint("s", i)))
+		}
+		eventually(t, "the view is programmed", current)
+	}
+	v.apply(runs(2, passing, "web", "db"), view.Forgotten{ID: 3})
+	eventually(t, "the first content again", func() bool { return current() && programmed(p) == full })
+	p.Emit(dataplane.Event{ResyncWanted: "test"})
+	close(lost)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// programmed is what the fake says without the generation.
+func programmed(p *fake.Provider) string {
+	_, services, _ := strings.Cut(p.String(), "\n")
+	return services
+}
+
+// puller is a provider that follows by hand.
+type puller struct {
+	t         *testing.T
+	client    pb.SnapshotSourceClient
+	assembler *transfer.Assembler
+	stream    grpc.ServerStreamingClient[pb.FollowResponse]
+}
+
+func newPuller(t *testing.T, source *reconcile.Source) *puller {
+	conn := listen(t, func(s *grpc.Server) { pb.RegisterSnapshotSourceServer(s, source) })
+	return &puller{t: t, client: pb.NewSnapshotSourceClient(conn), assembler: transfer.NewAssembler(dataplane.Limits{})}
+}
+
+func (p *puller) follow() {
+	p.t.Helper()
+	a := p.assembler.Applied()
+	var err error
+	p.stream, err = p.client.Follow(p.t.Context(), &pb.FollowRequest{
+		Info:  &pb.InfoResponse{Name: "pulled"},
+		State: transfer.EncodeState(dataplane.State{Session: a.Session, Generation: a.Generation, Digest: a.Digest, Complete: a.Complete}),
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// take applies the next generation and returns its kind.
+func (p *puller) take(report bool) string {
+	p.t.Helper()
+	m, err := p.stream.Recv()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	begin := m.GetBegin()
+	g, err := p.assembler.Begin(begin)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for m, err = p.stream.Recv(); err == nil && m.GetCommit() == nil; m, err = p.stream.Recv() {
+		if err := g.Change(m.GetChange()); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	kind := "unchanged"
+	if !g.Unchanged() {
+		if kind = "delta"; begin.GetBase() == 0 {
+			kind = "snapshot"
+		}
+		if _, _, _, err := g.Commit(); err != nil {
+			p.t.Fatal(err)
+		}
+		g.Accept()
+	}
+	if report {
+		p.report(begin.GetGeneration())
+	}
+	return kind
+}
+
+func (p *puller) report(generation uint64) {
+	p.t.Helper()
+	_, err := p.client.Report(p.t.Context(), &pb.ReportRequest{
+		Provider: "pulled", Result: &pb.ReconcileResponse{Generation: generation}, Health: &pb.HealthResponse{State: pb.HealthState_HEALTH_STATE_READY},
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *puller) want(v *views) {
+	p.t.Helper()
+	if d := dataplane.Diff(p.assembler.Given(), reconcile.Project(v.Latest()), nil); len(d.Changes) != 0 {
+		p.t.Errorf("the follower differs from the view in %d services", len(d.Changes))
+	}
+}
+
+func (p *puller) until(kind string) {
+	p.t.Helper()
+	for range 100 {
+		got := p.take(true)
+		if got == kind {
+			return
+		}
+		if got != "unchanged" {
+			p.t.Fatalf("got a %s, want a %s", got, kind)
+		}
+	}
+	p.t.Fatalf("no %s came", kind)
+}
+
+func TestProviderThatPulls(t *testing.T) {
+	v := newViews(view.Exchanged)
+	v.apply(runs(2, passing, "web"))
+	source := reconcile.NewSource(reconcile.Config{Session: session(), Views: v, Tick: 50 * time.Millisecond, Deadline: 300 * time.Millisecond})
+	p := newPuller(t, source)
+	p.follow()
+	if got := p.take(true); got != "snapshot" {
+		t.Fatalf("Follow opens with a %s", got)
+	}
+	p.want(v)
+	p.until("unchanged")
+	v.apply(runs(3, passing, "web"))
+	p.until("delta")
+	p.want(v)
+	eventually(t, "the report arrived", func() bool {
+		st := source.Followers()
+		return len(st) == 1 && st[0].Provider == "pulled" && st[0].Epoch == v.Latest().Epoch && st[0].Health.State == dataplane.HealthReady
+	})
+
+	// A stream of the same name takes over, and goes on where the provider is.
+	old := p.stream
+	v.apply(runs(4, passing, "web"))
+	p.follow()
+	for {
+		if _, err := old.Recv(); err != nil {
+			if status.Code(err) != codes.Aborted {
+				t.Errorf("the older stream ended with %v, want Aborted", err)
+			}
+			break
+		}
+	}
+	p.until("delta")
+	p.want(v)
+
+	// No report: the stream ends, and the next one goes on by State.
+	v.apply(runs(5, passing, "web"))
+	for p.take(false) != "delta" {
+	}
+	if _, err := p.stream.Recv(); status.Code(err) != codes.Aborted {
+		t.Errorf("without a report the stream ended with %v, want Aborted", err)
+	}
+	p.follow()
+	if got := p.take(true); got != "unchanged" {
+		t.Errorf("the next stream opens with a %s, want unchanged", got)
+	}
+	p.want(v)
+
+	// Another process, that knows nothing.
+	p.assembler = transfer.NewAssembler(dataplane.Limits{})
+	p.follow()
+	p.until("snapshot")
+	p.want(v)
+}
+
+func TestSourceRefuses(t *testing.T) {
+	source := reconcile.NewSource(reconcile.Config{Session: session(), Views: newViews(view.Alone)})
+	p := newPuller(t, source)
+	if _, err := p.client.Report(t.Context(), &pb.ReportRequest{Provider: "nobody"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a report of a stranger: %v", err)
+	}
+	stream, err := p.client.Follow(t.Context(), &pb.FollowRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("Follow without a name: %v", err)
+	}
+	for i := range 65 {
+		ctx, cancel := context.WithCancel(t.Context())
+		stream, err := p.client.Follow(ctx, &pb.FollowRequest{Info: &pb.InfoResponse{Name: fmt.Sprint("p", i)}})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if want := map[bool]codes.Code{true: codes.OK, false: codes.ResourceExhausted}[i < 64]; status.Code(err) != want {
+			t.Fatalf("follower %d: %v, want %v", i, err, want)
+		}
+		cancel()
+	}
+}
+
+// A whole snapshot of 10,000 services with 10 endpoints each, and one flip.
+func BenchmarkReconcile(b *testing.B) {
+	v := newViews(view.Exchanged)
+	for node := range 250 {
+		var names []string
+		for s := node; s < 250*40; s += 25 {
+			names = append(names, fmt.Sprintf("service-%05d", s%10_000))
+		}
+		v.apply(runs(model.NodeID(2+node), passing, names...))
+	}
+	b.Logf("%d services, %d endpoints", v.Latest().Len(), v.Latest().EndpointCount())
+	b.Run("project", func(b *testing.B) {
+		for range b.N {
+			reconcile.Project(v.Latest())
+		}
+	})
+	b.Run("snapshot", func(b *testing.B) {
+		for range b.N {
+			_, client := sdkProvider(b)
+			loop := reconcile.New(reconcile.Config{Provider: "fake", Session: session(), Views: v, Deadline: time.Minute})
+			lost := make(chan struct{})
+			done := make(chan error, 1)
+			b.ResetTimer()
+			go func() { done <- loop.Serve(b.Context(), client, lost) }()
+			eventually(b, "programmed", func() bool { return loop.Status().Generation == 1 })
+			b.StopTimer()
+			close(lost)
+			if err := <-done; err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

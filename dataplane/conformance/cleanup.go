@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/grpc/codes"
+
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 )
 
@@ -26,6 +28,10 @@ func cleanupChecks() []Check {
 		{
 			ID: "cleanup.idempotent", Demand: "Cleanup is idempotent: when nothing is left it succeeds and removes nothing.",
 			Remedy: "what is not there is not an error", run: cleanupIdempotent,
+		},
+		{
+			ID: "cleanup.unknown", Demand: "An unknown CleanupScope or ShutdownPolicy is answered with INVALID_ARGUMENT, and does nothing.",
+			Remedy: "refuse what you do not know: a guess removes something", run: cleanupUnknown,
 		},
 		{
 			ID: "cleanup.unconfigured", Demand: "Cleanup works without Configure, after a crash, by the instance id alone.",
@@ -185,6 +191,25 @@ func cleanupIdempotent(ctx context.Context, k *kit) error {
 		}
 	}
 	return k.cleaned(ctx)
+}
+
+func cleanupUnknown(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	for _, scope := range []pb.CleanupScope{pb.CleanupScope_CLEANUP_SCOPE_UNSPECIFIED, 99} {
+		r := k.owned()
+		r.Scope = scope
+		_, err := k.client().Cleanup(ctx, r)
+		if err := refused(fmt.Sprintf("Cleanup of scope %v", scope), err, codes.InvalidArgument); err != nil {
+			return err
+		}
+	}
+	_, err := k.client().Shutdown(ctx, &pb.ShutdownRequest{Policy: 99})
+	if err := refused("Shutdown of policy 99", err, codes.InvalidArgument); err != nil {
+		return err
+	}
+	return k.seesIfCan(ctx, "it", expect(map[int]int{1: 2, 2: 2}))
 }
 
 func cleanupUnconfigured(ctx context.Context, k *kit) error {

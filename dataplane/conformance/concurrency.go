@@ -25,6 +25,10 @@ func concurrencyChecks() []Check {
 			Remedy: "take a lock with try, not with wait, from Begin to the answer", run: secondReconcile,
 		},
 		{
+			ID: "concurrency.others", Demand: "While a Reconcile is under way Probe, Configure and Cleanup are answered with ABORTED: nothing is queued.",
+			Remedy: "take the same lock with try in all of them", run: othersMeanwhile,
+		},
+		{
 			ID: "concurrency.questions", Demand: "Info, State and Health answer while a Reconcile is under way.",
 			Remedy: "answer them from copies, without the lock of Reconcile", run: questionsMeanwhile,
 		},
@@ -123,6 +127,23 @@ func secondReconcile(ctx context.Context, k *kit) error {
 		return err
 	}
 	return k.seesIfCan(ctx, "the first Reconcile", expect(map[int]int{1: 2, 2: 2, 3: 2}))
+}
+
+func othersMeanwhile(ctx context.Context, k *kit) error {
+	return k.meanwhile(ctx, func() error {
+		if err := k.inside(ctx); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		defer cancel()
+		_, probe := k.client().Probe(ctx, &pb.ProbeRequest{})
+		_, configure := k.client().Configure(ctx, k.config())
+		_, cleanup := k.client().Cleanup(ctx, k.owned())
+		if codeOf(probe) == codes.OK && codeOf(configure) == codes.OK {
+			return fmt.Errorf("%w: Probe and Configure were done, want ABORTED", errAgain)
+		}
+		return errors.Join(refused("Probe", probe, codes.Aborted), refused("Configure", configure, codes.Aborted), refused("Cleanup", cleanup, codes.Aborted))
+	})
 }
 
 func questionsMeanwhile(ctx context.Context, k *kit) error {

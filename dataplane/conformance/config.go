@@ -25,6 +25,10 @@ func configChecks() []Check {
 			Remedy: "swap the configuration only after all of it was checked", run: configKeepsOld,
 		},
 		{
+			ID: "config.instance-id", Demand: "Configure without an instance id is answered with INVALID_ARGUMENT.",
+			Remedy: "refuse it: nothing could be tagged, and Cleanup would find nothing", run: configNeedsInstance,
+		},
+		{
 			ID: "config.unknown-key", Demand: "A key that the provider does not know is not ignored in silence.",
 			Remedy: `set "additionalProperties": false in the schema, so that the host refuses it, or refuse it yourself`, run: configUnknownKey,
 		},
@@ -71,6 +75,16 @@ func configRejectsBad(ctx context.Context, k *kit) error {
 	}
 	k.note("four of four were refused")
 	return nil
+}
+
+func configNeedsInstance(ctx context.Context, k *kit) error {
+	if err := k.configure(ctx); err != nil {
+		return err
+	}
+	c := k.config()
+	c.InstanceId = ""
+	_, err := k.client().Configure(ctx, c)
+	return refused("Configure without an instance id", err, codes.InvalidArgument)
 }
 
 func configKeepsOld(ctx context.Context, k *kit) error {

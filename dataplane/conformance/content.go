@@ -26,8 +26,20 @@ func contentChecks() []Check {
 			Remedy: "store definition and endpoints apart", run: keepsEndpoints,
 		},
 		{
+			ID: "content.state-only", Demand: "A known endpoint that comes without an address gets the new state and keeps all else.",
+			Remedy: "an empty address in an upsert of a known endpoint means: as before", run: stateOnly,
+		},
+		{
 			ID: "content.incomplete-adds", Demand: "An incomplete snapshot only adds: what it lacks stays.",
 			Remedy: "remove what a snapshot lacks only if its completeness is EXCHANGED, ALONE or TIMEOUT", run: incompleteAdds,
+		},
+		{
+			ID: "content.incomplete-removal", Demand: "What a delta removes by name is gone, also while the host is incomplete.",
+			Remedy: "keep apart what a snapshot lacks and what a removal names", run: incompleteRemoval,
+		},
+		{
+			ID: "content.delta-completes", Demand: "The first complete generation, a delta too, ends what was kept and not stated since.",
+			Remedy: "remember which services and endpoints the host has stated in this session", run: deltaCompletes,
 		},
 		{
 			ID: "content.complete-purges", Demand: "A complete snapshot is the whole: what it lacks is removed.",
@@ -97,6 +109,80 @@ func keepsEndpoints(ctx context.Context, k *kit) error {
 		return err
 	}
 	return k.sees(ctx, "an upsert of a definition", expect(map[int]int{1: 2, 2: 2}))
+}
+
+func stateOnly(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	suspect := pb.EndpointState_ENDPOINT_STATE_SUSPECT
+	c := &pb.Change{Endpoints: []*pb.EndpointGroup{{Service: 1, Endpoints: []*pb.Endpoint{{Id: 2, State: suspect}}}}}
+	r, err := k.apply(ctx, k.begin(k.gen), c)
+	if err != nil {
+		return err
+	}
+	if err := isGood(r, 1); err != nil {
+		return err
+	}
+	if err := k.seesIfCan(ctx, "a suspicion", expect(map[int]int{1: 2, 2: 2})); err != nil {
+		return err
+	}
+	// Said in full, it is the same.
+	full := several(2)
+	full.Endpoints[0].Endpoints[1].State = suspect
+	if r, err = k.apply(ctx, k.begin(0), full); err != nil {
+		return err
+	}
+	if r.GetOperations() != 0 {
+		return fmt.Errorf("a snapshot that says the same in full made %d operations", r.GetOperations())
+	}
+	// An endpoint that is not known needs its address.
+	c = &pb.Change{Endpoints: []*pb.EndpointGroup{{Service: 2, Endpoints: []*pb.Endpoint{{Id: 9, State: suspect}}}}}
+	if r, err = k.apply(ctx, k.begin(k.gen), c); err != nil {
+		return err
+	}
+	return isRefused(r, 2, "a new endpoint without an address", pb.Status_STATUS_REJECTED)
+}
+
+// restarted applies what is there to be kept, and opens an incomplete session.
+func (k *kit) restarted(ctx context.Context, said ...*pb.Change) error {
+	if err := k.open(ctx, several(3)); err != nil {
+		return err
+	}
+	k.renew(k.session.GetAgentId()) // as after a restart of the agent
+	b := k.begin(0)
+	b.Completeness = pb.Completeness_COMPLETENESS_INCOMPLETE
+	_, err := k.apply(ctx, b, said...)
+	return err
+}
+
+func incompleteRemoval(ctx context.Context, k *kit) error {
+	if err := k.restarted(ctx, several(2)); err != nil {
+		return err
+	}
+	b := k.begin(k.gen)
+	b.Completeness = pb.Completeness_COMPLETENESS_INCOMPLETE
+	c := &pb.Change{
+		RemovedServices:  []*pb.ServiceRemoval{{Service: 1}},
+		RemovedEndpoints: []*pb.EndpointRemoval{{Service: 2, Id: 1, Reason: pb.RemovalReason_REMOVAL_REASON_DEAD}},
+	}
+	if _, err := k.apply(ctx, b, c); err != nil {
+		return err
+	}
+	return k.sees(ctx, "removals while incomplete", expect(map[int]int{2: 1, 3: 2}))
+}
+
+func deltaCompletes(ctx context.Context, k *kit) error {
+	if err := k.restarted(ctx, whole(2, 1)); err != nil {
+		return err
+	}
+	if err := k.sees(ctx, "an incomplete snapshot", expect(map[int]int{1: 2, 2: 2, 3: 2})); err != nil {
+		return err
+	}
+	if _, err := k.apply(ctx, k.begin(k.gen), whole(4, 1)); err != nil {
+		return err
+	}
+	return k.sees(ctx, "a complete delta", expect(map[int]int{2: 1, 4: 1}))
 }
 
 func incompleteAdds(ctx context.Context, k *kit) error {
@@ -185,6 +271,10 @@ func sessionChecks() []Check {
 			Remedy: "compare boot_epoch for the same agent_id", run: fenced,
 		},
 		{
+			ID: "session.fences-when-applied", Demand: "A new session fences the older ones when its first generation is applied, not before.",
+			Remedy: "take over at the end of Commit", run: fencesWhenApplied,
+		},
+		{
 			ID: "session.other-agent", Demand: "Another agent takes over with a snapshot, and the session that it took over from is fenced.",
 			Remedy: "remember the sessions that are over, by agent id", run: otherAgent,
 		},
@@ -242,6 +332,25 @@ func (k *kit) fencedOff(ctx context.Context, old *pb.Session, gen uint64, want p
 		return err
 	}
 	return k.seesIfCan(ctx, "an old session", want)
+}
+
+func fencesWhenApplied(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	old, last, gen := k.session, k.last, k.gen
+	k.renew(old.GetAgentId())
+	if err := k.breakOff(ctx, k.begin(0), several(3)); err != nil {
+		return err
+	}
+	if err := k.quiet(ctx); err != nil {
+		return err
+	}
+	k.session, k.last, k.gen = old, last, gen
+	if _, err := k.apply(ctx, k.begin(gen), whole(4, 1)); err != nil {
+		return fmt.Errorf("after a new session that broke off, the old one: %w", err)
+	}
+	return k.seesIfCan(ctx, "it", expect(map[int]int{1: 2, 2: 2, 4: 1}))
 }
 
 func otherAgent(ctx context.Context, k *kit) error {

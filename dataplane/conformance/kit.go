@@ -63,7 +63,7 @@ func (s *suite) connect(ctx context.Context) (err error) {
 	if s.target.Endpoint != "" {
 		s.peer, err = dial(socketPath(s.target.Endpoint))
 	} else {
-		s.peer, err = s.launch(ctx, s.target.Child)
+		s.peer, err = s.launch(ctx, way{child: s.target.Child})
 	}
 	return err
 }

@@ -40,8 +40,8 @@ type peer struct {
 	proc   *process // nil: not ours
 }
 
-// process is a provider that was started here. It is the head of a process
-// group, which ends with it.
+// process is a provider that was started here. It is the head of a session, which
+// ends with it.
 type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when it ended and was waited for
@@ -61,17 +61,24 @@ func dial(path string) (*peer, error) {
 	return &peer{conn: conn, client: pb.NewDataPlaneProviderClient(conn)}, nil
 }
 
+// way is how a process is started.
+type way struct {
+	child bool       // as an agent does, not with --listen
+	bare  bool       // neither: as by hand
+	env   []string   // in child mode, besides
+	files []*os.File // descriptors 3 and following
+}
+
 // launch starts the executable and waits until it listens.
-func (s *suite) launch(ctx context.Context, child bool) (*peer, error) {
+func (s *suite) launch(ctx context.Context, w way) (*peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	s.launches++
-	socket := filepath.Join(s.dir, "s"+strconv.Itoa(s.launches))
-	p, err := s.start(child, socket)
+	socket := s.socket()
+	p, err := s.start(w, socket)
 	if err != nil {
 		return nil, err
 	}
-	if child {
+	if w.child {
 		if socket, err = p.greeted(ctx); err != nil {
 			p.kill()
 			return nil, err
@@ -90,17 +97,24 @@ func (s *suite) launch(ctx context.Context, child bool) (*peer, error) {
 	return peer, nil
 }
 
-func (s *suite) start(child bool, socket string) (*process, error) {
+// socket is a path that no process had yet.
+func (s *suite) socket() string {
+	s.launches++
+	return filepath.Join(s.dir, "s"+strconv.Itoa(s.launches))
+}
+
+func (s *suite) start(w way, socket string) (*process, error) {
 	args, env := slices.Clone(s.target.Args), s.env()
-	if child {
+	if w.child {
 		env = append(env, handshake.CookieKey+"="+handshake.CookieValue, handshake.EnvSocketDir+"="+s.dir, handshake.EnvProtocolVersions+"="+strconv.Itoa(handshake.ProtocolVersion))
-	} else {
+		env = append(env, w.env...)
+	} else if !w.bare {
 		args = append(args, "--listen", "unix:"+socket)
 	}
 	p := &process{cmd: exec.Command(s.target.Exec, args...), exited: make(chan struct{}), out: &tail{}, line: make(chan string, 1)}
-	p.cmd.Env = env
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.run(child); err != nil {
+	p.cmd.Env, p.cmd.ExtraFiles = env, w.files
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := p.run(w.child); err != nil {
 		return nil, fmt.Errorf("conformance: cannot start %s: %w", s.target.Exec, err)
 	}
 	return p, nil

@@ -15,8 +15,24 @@ import (
 func processChecks() []Check {
 	return []Check{
 		{
-			ID: "process.handshake", Demand: "Started by a host, the first line on standard output is the handshake, and nothing is before it.", Exec: true,
-			Remedy: "print nothing to standard output; with the SDK, nothing before Serve, which takes standard output away", run: handshakeFirst,
+			ID: "process.handshake", Demand: "Started by a host, the first line on standard output is the handshake, and grpc.health.v1 says SERVING for plugin.", Exec: true,
+			Remedy: "print nothing before the handshake; with the SDK, nothing before Serve, which takes standard output away", run: handshakeFirst,
+		},
+		{
+			ID: "process.by-hand", Demand: "Started without a cookie and without an argument it says what it is on standard error, and exits with 2.", Exec: true,
+			Remedy: "look for the cookie before serving", run: byHand,
+		},
+		{
+			ID: "process.long-path", Demand: "A socket path of more than 100 bytes is refused with a message.", Exec: true,
+			Remedy: "measure the path before listening, say its length and the limit", run: longPath,
+		},
+		{
+			ID: "process.host-loss", Demand: "With FAIRLEAD_ON_HOST_LOSS unset, the process ends within a second when the host is gone.", Exec: true,
+			Remedy: "read FAIRLEAD_HOST_FD until its end of file", run: endsWithHost,
+		},
+		{
+			ID: "process.host-loss-serve", Demand: "With FAIRLEAD_ON_HOST_LOSS=serve, it goes on serving on FAIRLEAD_SERVE_SOCKET when the host is gone.", Exec: true,
+			Remedy: "take no notice of the end of file on FAIRLEAD_HOST_FD, nor of closed outputs", run: servesWithoutHost,
 		},
 		{
 			ID: "process.deaf-host", Demand: "The provider goes on when nobody reads its output any more.", Exec: true, spent: true,
@@ -31,24 +47,6 @@ func processChecks() []Check {
 			Remedy: "end streams and stop serving on SIGTERM", run: endsOnSigterm,
 		},
 	}
-}
-
-func handshakeFirst(ctx context.Context, k *kit) error {
-	p, err := k.launch(ctx, true)
-	if err != nil {
-		return fmt.Errorf("as a child: %w", err)
-	}
-	defer p.close()
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	info, err := p.client.Info(ctx, &pb.InfoRequest{})
-	if err != nil {
-		return fmt.Errorf("as a child, Info: %w", err)
-	}
-	if info.GetName() != k.info.GetName() {
-		return fmt.Errorf("as a child its name is %q, else %q", info.GetName(), k.info.GetName())
-	}
-	return nil
 }
 
 func survivesDeafHost(ctx context.Context, k *kit) error {

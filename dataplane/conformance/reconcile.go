@@ -69,6 +69,10 @@ func reconcileChecks() []Check {
 			Remedy: "keep the digest beside the generation, and compare both", run: digestMismatch,
 		},
 		{
+			ID: "reconcile.completeness", Demand: "Completeness changes with a new generation only: else it is answered with INVALID_ARGUMENT; an unknown one too.",
+			Remedy: "keep the completeness beside the generation, and compare both", run: completenessIsKept,
+		},
+		{
 			ID: "reconcile.gap", Demand: "Generations rise, by any step.",
 			Remedy: "compare with <, not with +1", run: gap,
 		},
@@ -384,6 +388,27 @@ func digestMismatch(ctx context.Context, k *kit) error {
 		return err
 	}
 	return k.stays(ctx, "another digest")
+}
+
+func completenessIsKept(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(1)); err != nil {
+		return err
+	}
+	b := k.unchanged()
+	b.Completeness = pb.Completeness_COMPLETENESS_INCOMPLETE
+	_, err := k.reconcile(ctx, b)
+	if err := refused("the applied generation, now incomplete,", err, codes.InvalidArgument); err != nil {
+		return err
+	}
+	for _, c := range []pb.Completeness{pb.Completeness_COMPLETENESS_UNSPECIFIED, 99} {
+		b := k.begin(0)
+		b.Completeness = c
+		_, err := k.reconcile(ctx, b, several(2))
+		if err := refused(fmt.Sprintf("completeness %v", c), err, codes.InvalidArgument); err != nil {
+			return err
+		}
+	}
+	return k.stays(ctx, "them")
 }
 
 func gap(ctx context.Context, k *kit) error {

@@ -30,6 +30,10 @@ func refusalChecks() []Check {
 			Remedy: "keep a table of who has which frontend; reason duplicate-frontend", run: duplicateFrontend,
 		},
 		{
+			ID: "service.swap", Demand: "Services may swap frontends in one generation.",
+			Remedy: "release frontends before claiming them", run: swap,
+		},
+		{
 			ID: "service.loop", Demand: "A service with an endpoint that is a frontend is REJECTED: connections would go in a circle.",
 			Remedy: "compare endpoint addresses with all frontends; reason loop", run: loop,
 		},
@@ -172,6 +176,25 @@ func duplicateFrontend(ctx context.Context, k *kit) error {
 		return fmt.Errorf("after the other service is gone, %w", err)
 	}
 	return k.seesIfCan(ctx, "the other is gone", expect(map[int]int{2: 0, 3: 2}))
+}
+
+func swap(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(2)); err != nil {
+		return err
+	}
+	at := func(n, frontend int) *pb.Service {
+		return service(n, func(s *pb.Service) { s.Frontends[0].Address = vip(frontend) })
+	}
+	r, err := k.apply(ctx, k.begin(k.gen), &pb.Change{Services: []*pb.Service{at(1, 2), at(2, 1)}})
+	if err != nil {
+		return err
+	}
+	for n := 1; n <= 2; n++ {
+		if err := isGood(r, n); err != nil {
+			return fmt.Errorf("after a swap %w", err)
+		}
+	}
+	return k.seesIfCan(ctx, "a swap", expect(map[int]int{1: 2, 2: 2}))
 }
 
 func loop(ctx context.Context, k *kit) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 )
 
-// flaw is one way to be wrong. At most one of its functions is set.
+// flaw is one way to be wrong. Exactly one of the fields behind check is set.
 type flaw struct {
 	name  string
 	check string // that has to reject it
@@ -16,6 +16,8 @@ type flaw struct {
 	provider func(*fake.Provider) dataplane.Provider
 	service  func(pb.DataPlaneProviderServer) pb.DataPlaneProviderServer
 	first    func() // before anything else
+	outlives bool   // goes on without its host
+	clings   bool   // ends with its host, also if it is to serve on
 }
 
 func find(name string) (flaw, error) {
@@ -52,6 +54,8 @@ func flaws() []flaw {
 		{name: "tells-all", check: "reconcile.unchanged-size", service: tapped(tellsAll)},
 		{name: "small-messages", check: "large.snapshot", service: tapped(smallMessages)},
 		{name: "queues-reconciles", check: "concurrency.second-reconcile", service: queuesReconciles},
+		{name: "fences-too-soon", check: "session.fences-when-applied", service: tapped(fencesTooSoon)},
+		{name: "claims-before-release", check: "service.swap", service: tapped(claimsBeforeRelease)},
 		{name: "blocks-health", check: "concurrency.questions", service: blocksHealth},
 		{name: "bare-errors", check: "errors.reason", service: bareErrors},
 
@@ -68,5 +72,7 @@ func flaws() []flaw {
 
 		// The process.
 		{name: "prints-before-handshake", check: "process.handshake", first: func() { fmt.Println("starting up …") }},
+		{name: "outlives-its-host", check: "process.host-loss", outlives: true},
+		{name: "clings-to-its-host", check: "process.host-loss-serve", clings: true},
 	}
 }

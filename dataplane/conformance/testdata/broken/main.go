@@ -5,14 +5,20 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -26,11 +32,18 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	err := run(os.Args[1:])
+	switch {
+	case errors.Is(err, errUsage):
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		os.Exit(handshake.ExitUsage)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(handshake.ExitFailed)
 	}
 }
+
+var errUsage = errors.New("want FLAW --listen unix:PATH")
 
 func run(args []string) error {
 	if len(args) == 0 {
@@ -46,6 +59,9 @@ func run(args []string) error {
 	if f.first != nil {
 		f.first()
 	}
+	if len(args) == 2 && args[1] == "--plugin-info" {
+		return json.NewEncoder(os.Stdout).Encode(handshake.Describe(fake.New().Info()))
+	}
 	l, err := listen(args[1:])
 	if err != nil {
 		return err
@@ -58,15 +74,20 @@ func run(args []string) error {
 func listen(args []string) (net.Listener, error) {
 	switch {
 	case len(args) == 2 && args[0] == "--listen":
-		return net.Listen("unix", strings.TrimPrefix(args[1], "unix:"))
+		path := strings.TrimPrefix(args[1], "unix:")
+		if len(path) > handshake.MaxSocketPathBytes {
+			return nil, fmt.Errorf("the path %s has %d bytes, %d at most", path, len(path), handshake.MaxSocketPathBytes)
+		}
+		return net.Listen("unix", path)
 	case len(args) == 0 && os.Getenv(handshake.CookieKey) == handshake.CookieValue:
-		l, err := net.Listen("unix", filepath.Join(os.Getenv(handshake.EnvSocketDir), fmt.Sprint("broken", os.Getpid())))
+		path := cmp.Or(os.Getenv(handshake.EnvSocket), filepath.Join(os.Getenv(handshake.EnvSocketDir), fmt.Sprint("broken", os.Getpid())))
+		l, err := net.Listen("unix", path)
 		if err == nil {
 			fmt.Println(handshake.Line(l.Addr()))
 		}
 		return l, err
 	}
-	return nil, fmt.Errorf("arguments %q: want FLAW --listen unix:PATH", args)
+	return nil, fmt.Errorf("arguments %q: %w", args, errUsage)
 }
 
 func serve(f flaw, l net.Listener) error {
@@ -95,11 +116,28 @@ func serve(f flaw, l net.Listener) error {
 	go func() { failed <- g.Serve(l) }()
 	select {
 	case <-signals:
-	case <-service.Done():
+	case <-service.Done(): // the answer to Shutdown is on its way
+	case <-f.hostLoss():
 	case err := <-failed:
 		return err
 	}
 	service.Close()
-	g.Stop()
+	timer := time.AfterFunc(time.Second, g.Stop)
+	defer timer.Stop()
+	g.GracefulStop()
 	return nil
+}
+
+// hostLoss is closed when the host is gone and that matters.
+func (f flaw) hostLoss() <-chan struct{} {
+	gone := make(chan struct{})
+	fd, err := strconv.Atoi(os.Getenv(handshake.EnvHostFD))
+	if err != nil || f.outlives || os.Getenv(handshake.EnvOnHostLoss) == handshake.HostLossServe && !f.clings {
+		return gone
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.NewFile(uintptr(fd), "host"))
+		close(gone)
+	}()
+	return gone
 }

@@ -125,6 +125,34 @@ func incompleteRemoves(m *meddler) {
 	}
 }
 
+func fencesTooSoon(m *meddler) {
+	var epoch uint64
+	m.begin = func(b *pb.Begin) {
+		if s := b.GetSession(); s.GetBootEpoch() < epoch {
+			b.Session = &pb.Session{AgentId: s.GetAgentId(), BootEpoch: 1}
+		} else {
+			epoch = s.GetBootEpoch()
+		}
+	}
+}
+
+// claimsBeforeRelease places one service after the other.
+func claimsBeforeRelease(m *meddler) {
+	at := make(map[string]string) // service by frontend, of the last definitions
+	m.change = func(c *pb.Change) error {
+		for _, s := range c.GetServices() {
+			for _, f := range s.GetFrontends() {
+				if other := at[string(f.GetAddress())]; len(c.GetServices()) == 2 && other != "" && other != s.GetKey().GetName() && len(c.GetEndpoints()) == 0 {
+					f.Address = nil // taken
+				} else {
+					at[string(f.GetAddress())] = s.GetKey().GetName()
+				}
+			}
+		}
+		return nil
+	}
+}
+
 func oneBadBlocksAll(m *meddler) {
 	m.change = func(c *pb.Change) error {
 		for _, s := range c.GetServices() {

@@ -100,17 +100,17 @@ func (s *Service) size() (n int, ok bool) {
 }
 
 func (s *Service) checkFrontends() *Problem {
-	for i, f := range s.Frontends {
-		switch {
+	seen := make(map[Binding]bool, len(s.Frontends))
+	for _, f := range s.Frontends {
+		switch b := f.Binding(); {
 		case f.Protocol != TCP && f.Protocol != UDP, f.Kind != FrontendVIP && f.Kind != FrontendIntercept, f.OnEmpty > OnEmptyPass:
 			return unknown("frontend %v has protocol %v, kind %v, on_empty %v", f.Addr, f.Protocol, f.Kind, f.OnEmpty)
 		case !usable(f.Addr) || f.Addr.Addr().IsMulticast() || f.Addr.Addr().Is4In6():
 			return rejected(ReasonBadFrontend, "frontend %v is no address of a service: give an IP address and a port", f.Addr)
-		}
-		for _, other := range s.Frontends[:i] {
-			if other.Binding() == f.Binding() {
-				return rejected(ReasonDuplicateFrontend, "frontend %v/%v is listed twice: remove one", f.Addr, f.Protocol)
-			}
+		case seen[b]:
+			return rejected(ReasonDuplicateFrontend, "frontend %v/%v is listed twice: remove one", f.Addr, f.Protocol)
+		default:
+			seen[b] = true
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 // of a host, over encoded messages, and compares what comes out with a twin
 // that computes it from scratch.
 func TestAssemblerIsItsTwin(t *testing.T) {
-	for seed := range uint64(scale.N(1000)) {
+	for seed := range uint64(scale.N(500)) {
 		w := newWorld(t, seed)
 		for range 40 {
 			w.step()

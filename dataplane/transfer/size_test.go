@@ -19,7 +19,7 @@ const (
 	maxUnchanged = 200      // Begin and Commit
 	maxFlip      = 512      // one endpoint's state
 	maxChurn     = 40 << 10 // a hundredth of 10,000 × 10 endpoints changed
-	maxHeld      = 10 << 20 // memory of a provider with 10,000 × 10 endpoints
+	maxHeld      = 9 << 20  // memory of an assembler with 10,000 × 10 endpoints
 )
 
 func deltaOf(t testing.TB, e *Encoder, from, to *dataplane.Snapshot) wire {
@@ -30,12 +30,29 @@ func deltaOf(t testing.TB, e *Encoder, from, to *dataplane.Snapshot) wire {
 	return encoded(t, Begin(to, from.Generation, false), e.Delta(d))
 }
 
-func TestSizesOnTheWire(t *testing.T) {
+// TestSizesOfAFleet measures what 10,000 services with 10 endpoints each take,
+// in memory and on the wire.
+func TestSizesOfAFleet(t *testing.T) {
 	s := fleet(10_000, 10)
 	e, a := NewEncoder(), NewAssembler(dataplane.Limits{})
 	whole := encoded(t, Begin(s, 0, false), e.Snapshot(s))
-	whole.apply(t, a)
 	t.Logf("10,000 × 10: %d bytes in %d messages", whole.size(), len(whole.changes)+1)
+	before := heap()
+	whole.apply(t, a)
+	held := heap() - before
+	t.Logf("10,000 × 10 held: %.2f MB", float64(held)/1e6)
+	if held > maxHeld {
+		t.Errorf("%d bytes are held, %d at most", held, maxHeld)
+	}
+	// Told again as another generation it takes no more.
+	s.Generation++
+	whole.begin = encoded(t, Begin(s, 0, false), slices.Values([]*pb.Change(nil))).begin
+	if d := whole.apply(t, a); len(d.Changes) != 0 {
+		t.Errorf("the same again changes %d services", len(d.Changes))
+	}
+	if later := heap() - before; float64(later) > 1.1*float64(held) {
+		t.Errorf("%d bytes after another snapshot, %d after the first", later, held)
+	}
 
 	unchanged := encoded(t, Begin(s, s.Generation, false), slices.Values([]*pb.Change(nil)))
 	if n := unchanged.size(); n > maxUnchanged {
@@ -116,7 +133,7 @@ func TestSizesOnTheWire(t *testing.T) {
 func TestMessagesAreBounded(t *testing.T) {
 	long := strings.Repeat("x", dataplane.MaxEndpointTextBytes)
 	edit := (&dataplane.Snapshot{}).Edit()
-	for i := range 8 {
+	for i := range 3 {
 		svc := fleetService(i, 400)
 		list := svc.Endpoints.Slice()
 		for j := range list {
@@ -174,7 +191,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	if most > MaxChangeBytes || most < MaxChangeBytes/2 {
 		t.Errorf("%d messages of at most %d bytes, %d is the bound", n, most, MaxChangeBytes)
 	}
-	if n > 3*w.size()/MaxChangeBytes {
+	if n > 2+2*w.size()/MaxChangeBytes {
 		t.Errorf("%d messages for %d bytes", n, w.size())
 	}
 	a := NewAssembler(dataplane.Limits{})
@@ -284,32 +301,5 @@ func TestADeltaCanBeSentAgain(t *testing.T) {
 	deltaOf(t, e, later, edited(later, func(ed *dataplane.Editor) { ed.Set(fleetService(9, 2)) })).apply(t, a)
 	if svc := a.Given().Service(fleetService(9, 0).Key); svc == nil || svc.Endpoints.Len() != 2 {
 		t.Errorf("given %v", svc)
-	}
-}
-
-func TestMemoryOfAFleet(t *testing.T) {
-	w := encoded(t, Begin(fleet(10_000, 10), 0, false), NewEncoder().Snapshot(fleet(10_000, 10)))
-	before := heap()
-	a := NewAssembler(dataplane.Limits{})
-	w.apply(t, a)
-	held := heap() - before
-	t.Logf("10,000 × 10 held: %.2f MB", float64(held)/1e6)
-	if held > maxHeld {
-		t.Errorf("%d bytes are held, %d at most", held, maxHeld)
-	}
-	// Told again, and changed in part, it takes no more.
-	for i := range 3 {
-		again := fleet(10_000, 10)
-		again.Generation = uint64(i + 2)
-		encoded(t, Begin(again, 0, false), NewEncoder().Snapshot(again)).apply(t, a)
-	}
-	if later := heap() - before; float64(later) > 1.1*float64(held) {
-		t.Errorf("%d bytes after three more snapshots, %d after the first", later, held)
-	}
-	if a.Given().EndpointCount() != 100_000 {
-		t.Errorf("%d endpoints", a.Given().EndpointCount())
-	}
-	if len(w.changes) == 0 {
-		t.Error("no messages")
 	}
 }

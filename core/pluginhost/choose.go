@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/fairlead/fairlead/dataplane"
 )
 
@@ -82,7 +85,7 @@ func (h *Host) Find(ctx context.Context, name string) Finding {
 		defer cancel()
 		var err error
 		f.Report, err = i.probe(ctx)
-		if err != nil && ctx.Err() == nil && i.alive() {
+		if err != nil && ctx.Err() == nil && status.Code(err) != codes.Unavailable {
 			// It says itself that the test failed: nobody knows, then.
 			f.Report, err = dataplane.Report{Verdict: dataplane.Inconclusive, Checks: []dataplane.Check{{
 				ID: "probe", Required: true, Result: dataplane.Inconclusive, Reason: err.Error(), Remedy: "see its log",

@@ -192,16 +192,6 @@ func verdicts() []dataplane.Verdict {
 	return []dataplane.Verdict{dataplane.Supported, dataplane.Degraded, dataplane.Unsupported, dataplane.Inconclusive}
 }
 
-// alive says whether the instance is still of use.
-func (i *instance) alive() bool {
-	select {
-	case <-i.lost:
-		return false
-	default:
-		return true
-	}
-}
-
 // leave lets go of an instance without ending its process.
 func (i *instance) leave() {
 	i.disconnect()

@@ -95,7 +95,7 @@ func (r *runDir) begin(rng *rand.Rand) (string, error) {
 			continue
 		}
 		if err != nil {
-			return "", fmt.Errorf("run directory %s cannot be written: %w; mount it for writing or choose another one", r.path, err)
+			return "", fmt.Errorf("run directory %s cannot be written: %w; make room there, mount it for writing, or choose another one", r.path, err)
 		}
 		return dir, nil
 	}

@@ -70,10 +70,14 @@ func TestBadPlugins(t *testing.T) {
 		t.Run(test.mode, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, "bad", "good")
-			r.cfg.Timing.Call = 400 * time.Millisecond
+			if test.mode == "deaf" {
+				r.cfg.Timing.Call = time.Second
+			}
 			r.install("bad", behaviour{Mode: test.mode, Layers: []dataplane.Layer{dataplane.L7}})
 			r.install("good", behaviour{})
-			r.cfg.Settings = map[string]Settings{"bad": {Values: map[string]any{keyStartTimeout: "300ms"}}}
+			if test.mode == "silent" {
+				r.cfg.Settings = map[string]Settings{"bad": {Values: map[string]any{keyStartTimeout: "300ms"}}}
+			}
 			if !strings.HasPrefix(test.mode, "call-") {
 				r.cfg.Wish.Written = false // else it is an error of the start: see the next test
 			}

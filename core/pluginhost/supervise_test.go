@@ -238,7 +238,7 @@ func TestUnhealthyDataPathIsShown(t *testing.T) {
 // Not one of many restarts leaves anything behind.
 func TestRestartsLeaveNothing(t *testing.T) {
 	r := newRig(t, "good")
-	r.install("good", behaviour{})
+	r.install("good", behaviour{Mode: "go-plugin"}) // it starts sooner than one of the SDK
 	h := r.start()
 	r.nextReady()
 	restart := func(n int) {

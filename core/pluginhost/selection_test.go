@@ -1,0 +1,174 @@
+package pluginhost
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// found makes a finding; verdict 0 is not installed.
+func found(name string, layer dataplane.Layer, v dataplane.Verdict, scopes ...dataplane.Scope) Finding {
+	f := Finding{Name: name, Installed: v != 0, Info: dataplane.Info{Name: name, Layers: []dataplane.Layer{layer}, Scopes: scopes}}
+	f.Report.Verdict = v
+	if v != dataplane.Supported {
+		f.Report.Checks = []dataplane.Check{
+			{ID: "minor", Result: v, Reason: "a small thing", Remedy: "live with it"},
+			{ID: "fine", Required: true, Result: dataplane.Supported, Reason: "good", Remedy: "none"},
+			{ID: "kernel", Required: true, Result: v, Reason: "too old", Remedy: "upgrade it"},
+		}
+	}
+	return f
+}
+
+func TestDecide(t *testing.T) {
+	const (
+		yes     = dataplane.Supported
+		so      = dataplane.Degraded
+		no      = dataplane.Unsupported
+		unknown = dataplane.Inconclusive
+		missing = dataplane.Verdict(0)
+	)
+	for _, test := range []struct {
+		name                         string
+		wish                         string // + written, - default
+		ebpf, nftables, iptables, l7 dataplane.Verdict
+		chosen                       string
+		warning, err                 string
+	}{
+		{"the first supported wins", "-auto,l7", yes, yes, yes, yes, "ebpf,l7", "", ""},
+		{"the next supported", "+auto,l7", no, yes, yes, yes, "nftables,l7", "", ""},
+		{"nftables only if installed", "+auto", no, missing, yes, yes, "iptables", "", ""},
+		{"supported before degraded", "+auto", so, no, yes, yes, "iptables", "", ""},
+		{"degraded if nothing else", "+auto", no, so, so, yes, "nftables", "nftables runs as DEGRADED: kernel: too old; minor: a small thing", ""},
+		{"inconclusive never by itself", "+auto", unknown, unknown, no, yes, "", "no L4 provider can run here", ""},
+		{"no candidate is a warning", "+auto", no, missing, missing, yes, "", "lead nowhere on this node", ""},
+		{"a default that is missing is a warning", "-auto,l7", yes, yes, yes, missing, "ebpf", "l7 does not run: it is not installed: install fairlead-dataplane-l7", ""},
+		{"a name that is missing is an error", "+auto,l7", yes, yes, yes, missing, "ebpf", "", "dataplane names l7, which cannot run here: it is not installed"},
+		{"a name never falls back", "+ebpf", no, yes, yes, yes, "", "", "dataplane names ebpf, which cannot run here: UNSUPPORTED: kernel: too old; minor: a small thing: upgrade it; live with it"},
+		{"a name that is degraded runs", "+ebpf", so, yes, yes, yes, "ebpf", "ebpf runs as DEGRADED", ""},
+		{"a name that nobody could test runs, and says so", "+ebpf", unknown, yes, yes, yes, "ebpf", "ebpf runs as INCONCLUSIVE", ""},
+		{"two of one scope", "+ebpf,iptables", yes, yes, yes, yes, "ebpf,iptables", "", "two L4 providers for local traffic, ebpf and iptables"},
+		{"auto beside a name of one scope", "+auto,iptables", yes, yes, yes, yes, "ebpf,iptables", "", "two L4 providers for local traffic, ebpf and iptables"},
+		{"no wish", "+", yes, yes, yes, yes, "", "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := Wish{Written: test.wish[0] == '+'}
+			if list := test.wish[1:]; list != "" {
+				w.Names = strings.Split(list, ",")
+			}
+			all := map[string]Finding{
+				"ebpf":     found("ebpf", dataplane.L4, test.ebpf, dataplane.ScopeLocal),
+				"nftables": found("nftables", dataplane.L4, test.nftables, dataplane.ScopeLocal, dataplane.ScopeForwarded),
+				"iptables": found("iptables", dataplane.L4, test.iptables, dataplane.ScopeLocal, dataplane.ScopeForwarded),
+				"l7":       found("l7", dataplane.L7, test.l7, dataplane.ScopeLocal),
+			}
+			d, err := Decide(w, all)
+			if got := names(d); got != test.chosen {
+				t.Errorf("chosen %s, want %s", got, test.chosen)
+			}
+			if got := strings.Join(d.Warnings, "\n"); !strings.Contains(got, test.warning) || test.warning == "" && got != "" {
+				t.Errorf("warnings are %q, want %q", got, test.warning)
+			}
+			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+				t.Errorf("error is %v, want %q", err, test.err)
+			}
+			// Each that was asked about is chosen, or rejected with a reason.
+			for _, name := range w.toProbe() {
+				rejected := slices.ContainsFunc(d.Rejected, func(r Rejected) bool { return r.Name == name && r.Reason != "" })
+				if d.runs(name) == rejected {
+					t.Errorf("%s: chosen %v, rejected %v", name, d.runs(name), rejected)
+				}
+			}
+		})
+	}
+}
+
+func TestDifferentScopesGoTogether(t *testing.T) {
+	d, err := Decide(Wish{Names: []string{"a", "b", "a"}, Written: true}, map[string]Finding{
+		"a": found("a", dataplane.L4, dataplane.Supported, dataplane.ScopeLocal),
+		"b": found("b", dataplane.L4, dataplane.Supported, dataplane.ScopeForwarded),
+	})
+	if err != nil || names(d) != "a,b" {
+		t.Errorf("chosen %s, %v", names(d), err)
+	}
+}
+
+func TestAutoWantsL4AndTellsFailures(t *testing.T) {
+	d, err := Decide(Wish{Names: []string{Auto}}, map[string]Finding{
+		"ebpf":     found("ebpf", dataplane.L7, dataplane.Supported),
+		"nftables": {Name: "nftables", Installed: true, Err: errors.New("it does not start")},
+		"iptables": {Name: "iptables", Installed: true, Err: refuse("others may write it", "chmod go-w")},
+	})
+	if err != nil || names(d) != "" {
+		t.Errorf("chosen %s, %v", names(d), err)
+	}
+	for i, want := range []string{"no L4 provider", "it does not start", "others may write it: chmod go-w"} {
+		if got := d.Rejected[i].Refusal.Error(); !strings.Contains(got, want) {
+			t.Errorf("rejected with %q, want %q", got, want)
+		}
+	}
+}
+
+// The choice is kept until something that it rests on changes, and logged once.
+func TestChoiceIsKept(t *testing.T) {
+	r := newRig(t, Auto)
+	r.cfg.Wish.Written = false
+	r.install("ebpf", behaviour{Verdict: dataplane.Unsupported})
+	r.install("iptables", behaviour{Verdict: dataplane.Degraded})
+	h := r.start()
+	if p := r.nextReady(); p.Name != "iptables" {
+		t.Errorf("%s runs", p.Name)
+	}
+	h.Stop()
+	log := r.log.String()
+	for _, want := range []string{"chosen=iptables", "not_ebpf=\"UNSUPPORTED: kernel-moon: no moon: wait for the night\"", "not_nftables=", "iptables runs as DEGRADED"} {
+		if strings.Count(log, want) != 1 {
+			t.Errorf("%q is in the log %d times: %s", want, strings.Count(log, want), log)
+		}
+	}
+	kept, ok := ReadChoice(r.cfg.StateDir)
+	if !ok || names(kept.Decision) != "iptables" {
+		t.Fatalf("kept: %+v", kept)
+	}
+
+	// A probe would say something else now, but nobody asks.
+	if err := os.WriteFile(behaviourPath(r.dir+"/fairlead-dataplane-ebpf"), []byte(`{}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h = r.start()
+	if p := r.nextReady(); p.Name != "iptables" {
+		t.Errorf("%s runs after a restart", p.Name)
+	}
+	h.Stop()
+	r.waitLog("data plane as before")
+
+	// A plugin that changes is probed.
+	path := r.install("ebpf", behaviour{})
+	if err := errorsOf(os.Remove(path), copyFile(executable(t), path)); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	if p := r.nextReady(); p.Name != "ebpf" {
+		t.Errorf("%s runs after ebpf was installed anew", p.Name)
+	}
+}
+
+func TestProbeThatBreaks(t *testing.T) {
+	r := newRig(t)
+	r.install("x", behaviour{Mode: "call-probe-error"})
+	f := r.find("x")
+	if f.Err != nil || f.Report.Verdict != dataplane.Inconclusive || !strings.Contains(reasons(f.Report), "the probe itself broke") {
+		t.Errorf("found %+v", f)
+	}
+	r.install("y", behaviour{Mode: "call-probe-dies"})
+	if f := r.find("y"); f.Err == nil {
+		t.Errorf("found %+v", f)
+	}
+	if f := r.find("z"); f.Installed || f.Err == nil {
+		t.Errorf("found %+v", f)
+	}
+}

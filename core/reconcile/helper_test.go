@@ -79,7 +79,7 @@ func runs(id model.NodeID, state model.InstanceState, names ...string) view.Seen
 	var d record.Definition
 	var states []model.InstanceState
 	for _, name := range names {
-		vip := netip.AddrFrom4([4]byte{10, 200, 0, byte(1 + len(name)*7 + int(name[len(name)-1])%97)})
+		vip := netip.AddrFrom16([16]byte(append(append([]byte{0xfd}, make([]byte, 15-len(name))...), name...))) // unique
 		d.Services = append(d.Services, model.Service{Key: key(name), Ports: []model.ServicePort{{Port: 80, Protocol: model.TCP}}, VIP: vip, Registered: 1})
 		d.Instances = append(d.Instances, model.Instance{ID: name + "-1", Service: key(name), Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, byte(id)}), uint16(9000+len(states))), Weight: 1})
 		states = append(states, state)

@@ -65,7 +65,7 @@ func sdkProvider(tb testing.TB) (*fake.Provider, pb.DataPlaneProviderClient) {
 func eventually(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
 	deadline := time.Now().Add(30 * time.Second)
-	for tick := time.NewTicker(2 * time.Millisecond); ; <-tick.C {
+	for tick := time.NewTicker(200 * time.Microsecond); ; <-tick.C {
 		if cond() {
 			tick.Stop()
 			return
@@ -285,36 +285,123 @@ func TestSourceRefuses(t *testing.T) {
 	}
 }
 
-// A whole snapshot of 10,000 services with 10 endpoints each, and one flip.
-func BenchmarkReconcile(b *testing.B) {
-	v := newViews(view.Exchanged)
-	for node := range 250 {
-		var names []string
-		for s := node; s < 250*40; s += 25 {
-			names = append(names, fmt.Sprintf("service-%05d", s%10_000))
+// large are views of 10,000 services with 10 endpoints each on 250 nodes.
+func large(tb testing.TB) (v *views, names [][]string) {
+	tb.Helper()
+	v = newViews(view.Exchanged)
+	names = make([][]string, 250)
+	for s := range 10_000 {
+		for i := range 10 {
+			node := (s + i*25) % 250
+			names[node] = append(names[node], fmt.Sprintf("service-%05d", s))
 		}
-		v.apply(runs(model.NodeID(2+node), passing, names...))
 	}
-	b.Logf("%d services, %d endpoints", v.Latest().Len(), v.Latest().EndpointCount())
+	for node := range names {
+		v.apply(runs(model.NodeID(2+node), passing, names[node]...))
+	}
+	if l := v.Latest(); l.Len() != 10_000 || l.EndpointCount() != 100_000 {
+		tb.Fatalf("%d services, %d endpoints", l.Len(), l.EndpointCount())
+	}
+	return v, names
+}
+
+func TestBytesFollowTheChange(t *testing.T) {
+	v, names := large(t)
+	p := newProvider()
+	loop := reconcile.New(reconcile.Config{Provider: "fake", Session: session(), Views: v, Deadline: time.Minute})
+	done := make(chan error, 1)
+	lost := make(chan struct{})
+	go func() { done <- loop.Serve(t.Context(), p, lost) }()
+	settled := func() bool { return loop.Status().Epoch == v.Latest().Epoch }
+	eventually(t, "the snapshot is there", settled)
+	bytesOf := func(events ...view.Event) int {
+		before := len(p.history())
+		v.apply(events...)
+		eventually(t, "the delta is there", settled)
+		sum := 0
+		for _, c := range p.history()[before:] {
+			if c.kind == "snapshot" {
+				t.Error("a whole snapshot was sent")
+			}
+			sum += c.bytes
+		}
+		return sum
+	}
+	flip := runs(2, passing, names[0]...)
+	states := append([]model.InstanceState(nil), flip.Record.States...)
+	states[7] = model.InstanceCritical
+	flip.Record = flip.Record.With(states, time.Unix(1_700_000_050, 0))
+	if n := bytesOf(flip); n > 512 {
+		t.Errorf("one flip takes %d bytes, want at most 512", n)
+	} else {
+		t.Logf("one flip takes %d bytes", n)
+	}
+	// 1 % of all endpoints: 1,000 of them, on three nodes.
+	var churn []view.Event
+	for node := 1; node <= 3; node++ {
+		churn = append(churn, runs(model.NodeID(2+node), model.InstanceCritical, names[node]...))
+	}
+	if n := bytesOf(churn...) * 1000 / 1200; n > 40<<10 {
+		t.Errorf("1 %% churn takes %d bytes, want at most 40 KiB", n)
+	} else {
+		t.Logf("1 %% churn takes %d bytes", n)
+	}
+	close(lost)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// What the fake provider behind the SDK takes over a socket: a whole snapshot of
+// 10,000 services with 10 endpoints each, and one flip of an endpoint.
+func BenchmarkReconcile(b *testing.B) {
+	v, names := large(b)
+	e := runs(2, passing, names[0]...)
 	b.Run("project", func(b *testing.B) {
 		for range b.N {
 			reconcile.Project(v.Latest())
 		}
 	})
 	b.Run("snapshot", func(b *testing.B) {
+		var took time.Duration
 		for range b.N {
 			_, client := sdkProvider(b)
-			loop := reconcile.New(reconcile.Config{Provider: "fake", Session: session(), Views: v, Deadline: time.Minute})
-			lost := make(chan struct{})
-			done := make(chan error, 1)
-			b.ResetTimer()
-			go func() { done <- loop.Serve(b.Context(), client, lost) }()
-			eventually(b, "programmed", func() bool { return loop.Status().Generation == 1 })
-			b.StopTimer()
-			close(lost)
-			if err := <-done; err != nil {
-				b.Fatal(err)
-			}
+			took += served(b, v, client, func(func()) {})
 		}
+		b.ReportMetric(float64(took.Milliseconds())/float64(b.N), "ms/snapshot")
 	})
+	b.Run("flip", func(b *testing.B) {
+		_, client := sdkProvider(b)
+		served(b, v, client, func(settled func()) {
+			b.ResetTimer()
+			for i := range b.N {
+				states := append([]model.InstanceState(nil), e.Record.States...)
+				states[7] = model.InstanceState(i % 2)
+				e.Record = e.Record.With(states, time.Unix(1_700_000_050, 0))
+				v.apply(e)
+				settled()
+			}
+		})
+	})
+}
+
+// served serves a new provider until use ends, and returns how long the first
+// snapshot took.
+func served(b *testing.B, v *views, client pb.DataPlaneProviderClient, use func(settled func())) time.Duration {
+	loop := reconcile.New(reconcile.Config{Provider: "fake", Session: session(), Views: v, Deadline: time.Minute, MinGap: time.Microsecond})
+	lost := make(chan struct{})
+	done := make(chan error, 1)
+	settled := func() {
+		eventually(b, "programmed", func() bool { return loop.Status().Epoch == v.Latest().Epoch })
+	}
+	begun := time.Now()
+	go func() { done <- loop.Serve(b.Context(), client, lost) }()
+	settled()
+	took := time.Since(begun)
+	use(settled)
+	close(lost)
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+	return took
 }

@@ -47,10 +47,11 @@ func (n *Node) ServeFrame(frame []byte, now time.Time) ([][]byte, error) {
 	}
 	switch p.First() {
 	case wire.Ping:
-		r := p.Reader()
-		var m wire.Message
-		r.Next(&m)
-		return [][]byte{n.codec.Seal(wire.AppendAck(n.frame(), m.Seq))}, nil
+		seq := n.pinged(&p)
+		if n.silent {
+			return nil, ErrSilent
+		}
+		return [][]byte{n.codec.Seal(wire.AppendAck(n.frame(), seq))}, nil
 	case wire.Exchange:
 		if last := n.absorb(&p); last && !n.silent {
 			n.exchanged = n.exchanged || p.Sender != n.self.id
@@ -75,6 +76,9 @@ func (n *Node) StreamFrame(token uint64, frame []byte, now time.Time) error {
 	switch first := p.First(); {
 	case !known:
 	case s.kind == StreamPing && first == wire.Ack:
+		if n.byID[p.Sender] != nil {
+			n.hear(s.to, &p) // it may have refuted what the ping told it
+		}
 		r := p.Reader()
 		var m wire.Message
 		r.Next(&m)
@@ -91,6 +95,26 @@ func (n *Node) StreamFrame(token uint64, frame []byte, now time.Time) error {
 		return ErrUnexpected
 	}
 	return nil
+}
+
+// pinged takes the frame of a ping over a stream, with the accusation behind
+// it if there is one, and returns the number to ack.
+func (n *Node) pinged(p *wire.Packet) (seq uint32) {
+	from := n.addressOf(p)
+	if n.byID[p.Sender] != nil {
+		n.hear(from, p)
+	}
+	r := p.Reader()
+	var m wire.Message
+	for r.Next(&m) && !n.silent {
+		switch m.Type {
+		case wire.Ping:
+			seq = m.Seq
+		case wire.Claim:
+			n.claim(&m, from)
+		}
+	}
+	return seq
 }
 
 // Exchanged reports whether the whole table of another member was heard since

@@ -119,7 +119,7 @@ func word(p *wire.Packet) model.Value {
 func (n *Node) answer(from netip.AddrPort, sender *member, seq uint32, unaware bool) {
 	buf := wire.AppendAck(n.begin(), seq)
 	if sender != nil {
-		if unaware || sender.addr != from {
+		if unaware && sender.addr == from || sender.addr != from && n.mayTell() {
 			buf = n.appendClaim(buf, sender, isAlive(sender))
 		}
 		if n.departed() { // whoever still asks missed the good-bye

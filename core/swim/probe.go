@@ -106,8 +106,11 @@ func (n *Node) askHelpers(p *probe) {
 		buf := wire.AppendPingReq(n.begin(), p.seq+1, p.target.id, uint32(left.Milliseconds()))
 		n.send(h.addr, n.piggyback(buf, n.room()))
 	}
-	frame := n.codec.Seal(wire.AppendPing(n.frame(), p.seq, p.target.id))
-	p.token = n.want(StreamPing, p.target.addr, [][]byte{frame}, left)
+	frame := wire.AppendPing(n.frame(), p.seq, p.target.id)
+	if !isAlive(p.target) {
+		frame = n.appendClaim(frame, p.target, false)
+	}
+	p.token = n.want(StreamPing, p.target.addr, [][]byte{n.codec.Seal(frame)}, left)
 }
 
 // acked takes an ack: from the target itself, from whoever has its address

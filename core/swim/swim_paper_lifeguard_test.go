@@ -302,3 +302,41 @@ func TestPaperRefusedTCPPing(t *testing.T) {
 		})
 	}
 }
+
+// Lifeguard §IV-C, "buddy system", on the other path of a probe: "… ping over
+// TCP in parallel". A suspect that only streams reach hears of the accusation
+// there, and its ack refutes it.
+func TestPaperSuspectRefutesOverTCP(t *testing.T) {
+	r := with(t, 2, 4)
+	target := r.peer(3)
+	target.mute = true
+	r.say(r.peer(2), said(3, target.value(model.StateSuspect), 2))
+	q := r.nextPing(target)
+	r.run(r.cfg.ProbeTimeout)
+	s := r.wantedStreams(swim.StreamPing)[0]
+	p, err := r.codec.Open(s.Frames[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m wire.Message
+	told := false
+	for rd := p.Reader(); rd.Next(&m); {
+		told = told || m.Type == wire.Claim && m.Subject == 3 && m.Value == target.value(model.StateSuspect)
+	}
+	if !told {
+		t.Fatal("the ping over TCP does not carry the accusation")
+	}
+	target.incarnation++ // it refuted
+	r.answer(s, target, ack(q.Seq))
+	r.want(3, target.value(model.StateAlive))
+
+	// The other side: accused over a stream, this node acks refuted.
+	before := r.node.Self().Value
+	frames, err := r.node.ServeFrame(r.pack(r.peer(2), ping(7, 1), said(1, model.Value{Epoch: before.Epoch, Incarnation: before.Incarnation, State: model.StateSuspect}, 2)), r.now)
+	if err != nil || len(frames) != 1 {
+		t.Fatalf("%d frames, %v", len(frames), err)
+	}
+	if p, err = r.codec.Open(frames[0]); err != nil || p.Incarnation != before.Incarnation+1 || p.First() != wire.Ack {
+		t.Fatalf("answered %v at incarnation %d, %v: want an ack at %d", p.First(), p.Incarnation, err, before.Incarnation+1)
+	}
+}

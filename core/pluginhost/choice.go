@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/core/durable"
 )
 
 // choiceFile is where a Decision is kept, in the state directory.
@@ -42,7 +44,7 @@ func writeChoice(stateDir string, k Kept) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(stateDir, choiceFile), append(text, '\n'))
+	return durable.Replace(filepath.Join(stateDir, choiceFile), append(text, '\n'))
 }
 
 // choiceKey condenses all that a decision rests on.

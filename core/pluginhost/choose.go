@@ -27,6 +27,7 @@ func (h *Host) choose(ctx context.Context) (Decision, error) {
 	key := choiceKey(h.cfg.Wish, h.discovery, sockets)
 	if kept, ok := ReadChoice(h.cfg.StateDir); ok && kept.Key == key {
 		h.log.Info("data plane as before: neither kernel, boot nor plugins changed", "chosen", names(kept.Decision), "since", kept.At)
+		h.warn(kept.Decision)
 		return kept.Decision, nil
 	}
 	decision, err := Decide(h.cfg.Wish, h.findAll(ctx))
@@ -47,6 +48,10 @@ func (h *Host) tell(d Decision) {
 		attrs = append(attrs, "not_"+strings.ReplaceAll(r.Name, "-", "_"), r.Refusal.Error())
 	}
 	h.log.Info("data plane chosen", attrs...)
+	h.warn(d)
+}
+
+func (h *Host) warn(d Decision) {
 	for _, w := range d.Warnings {
 		h.log.Warn("data plane: " + w)
 	}

@@ -54,8 +54,14 @@ var _ runner.Runner = (*gopluginRunner)(nil)
 // Start starts the process.
 func (r *gopluginRunner) Start(context.Context) error { return r.child.exec(r.environ) }
 
-// Wait waits for its end.
-func (r *gopluginRunner) Wait(context.Context) error { <-r.child.proc.exited; return nil }
+// Wait waits for its end, or until we let go of it.
+func (r *gopluginRunner) Wait(context.Context) error {
+	select {
+	case <-r.child.proc.exited:
+	case <-r.child.proc.free:
+	}
+	return nil
+}
 
 // Kill ends it.
 func (r *gopluginRunner) Kill(context.Context) error { r.child.proc.kill(); return nil }

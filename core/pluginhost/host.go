@@ -124,7 +124,7 @@ func New(cfg Config) (*Host, error) {
 
 // Start chooses the providers and runs them. An error means that the wish
 // cannot be granted as it was written, and then nothing runs; ctx bounds the
-// choice, not the run.
+// choice, not the run. The decision is logged here, with its warnings.
 func (h *Host) Start(ctx context.Context) (Decision, error) {
 	if err := h.stateDir(""); err != nil {
 		return Decision{}, err

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/fairlead/fairlead/core/durable"
 )
 
 // record is what is kept of a child while it lives, so that an agent after a
@@ -47,7 +49,7 @@ func writeRecord(dir string, r record) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, r.Name+recordSuffix), text)
+	return durable.Replace(filepath.Join(dir, r.Name+recordSuffix), text)
 }
 
 // readRecord returns the record of a plugin; false if there is none that can be
@@ -62,23 +64,6 @@ func readRecord(dir, name string) (record, bool) {
 		return record{}, false
 	}
 	return r, true
-}
-
-// writeFile replaces a file at once: a reader sees the old or the new text.
-func writeFile(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }
 
 func remove(path string) error {

@@ -111,7 +111,7 @@ func (r *runDir) leftovers() []record {
 	var out []record
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case strings.HasPrefix(name, startPrefix), strings.HasPrefix(name, ".new-"):
+		case strings.HasPrefix(name, startPrefix), strings.HasSuffix(name, recordSuffix+".tmp"):
 			_ = os.RemoveAll(filepath.Join(r.path, name))
 		case strings.HasSuffix(name, recordSuffix):
 			plugin := strings.TrimSuffix(name, recordSuffix)

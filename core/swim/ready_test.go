@@ -123,7 +123,7 @@ func TestInspect(t *testing.T) {
 	r.say(r.peer(2), said(3, r.peer(3).value(model.StateSuspect), 2, 7), said(4, r.peer(4).value(model.StateDead)), record(5, 1, 1, "five"))
 	r.say(r.peer(2), pingReq(1, 3, time.Second))
 	in := r.node.Inspect()
-	if in.Live != 10 || in.Graves != 1 || in.Relays != 1 || in.RumourLimit != 8 || in.RumourBytes == 0 {
+	if in.Live != 10 || in.Graves != 1 || in.Relays != 1 || in.RumourLimit != 12 || in.RumourBytes == 0 {
 		t.Errorf("%+v", in)
 	}
 	if s := in.Suspicions; len(s) != 1 || s[0].Subject != 3 || !slices.Equal(s[0].Accusers, []model.NodeID{2, 7}) ||

@@ -92,7 +92,7 @@ func TestPaperRumoursRideOnEveryPacket(t *testing.T) {
 //
 // DESIGN §4: "each sent at most max(6, λ·⌈log10(n+1)⌉) times".
 func TestPaperRumourLimit(t *testing.T) {
-	for _, tc := range []struct{ live, limit int }{{4, 6}, {9, 6}, {12, 8}, {99, 8}, {120, 12}} {
+	for _, tc := range []struct{ live, limit int }{{4, 6}, {9, 6}, {12, 12}, {99, 12}, {120, 18}} {
 		r := with(t, 2, tc.live-1)
 		r.add(250)
 		r.run(rumours)

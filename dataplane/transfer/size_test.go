@@ -16,10 +16,10 @@ import (
 
 // What a generation may take on the wire, encoded, without the framing of gRPC.
 const (
-	maxUnchanged = 200      // Begin and Commit
-	maxFlip      = 512      // one endpoint's state
-	maxChurn     = 40 << 10 // a hundredth of 10,000 × 10 endpoints changed
-	maxHeld      = 9 << 20  // memory of an assembler with 10,000 × 10 endpoints
+	maxUnchanged = 200       // Begin and Commit
+	maxFlip      = 512       // one endpoint's state
+	maxChurn     = 40 << 10  // a hundredth of 10,000 × 10 endpoints changed
+	maxHeld      = 8_500_000 // memory of an assembler with 10,000 × 10 endpoints
 )
 
 func deltaOf(t testing.TB, e *Encoder, from, to *dataplane.Snapshot) wire {

@@ -95,7 +95,7 @@ func TestSuspicionWait(t *testing.T) {
 
 func TestRetransmitLimit(t *testing.T) {
 	c := DefaultLAN()
-	for live, want := range map[int]int{1: 6, 2: 6, 9: 6, 10: 8, 99: 8, 100: 12, 999: 12, 1000: 16, 5000: 16} {
+	for live, want := range map[int]int{1: 6, 2: 6, 9: 6, 10: 12, 99: 12, 100: 18, 999: 18, 1000: 24, 5000: 24} {
 		if got := c.retransmitLimit(live); got != want {
 			t.Errorf("%d live: %d, want %d", live, got, want)
 		}

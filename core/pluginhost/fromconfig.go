@@ -6,18 +6,9 @@ import (
 	"github.com/fairlead/fairlead/core/config"
 )
 
-// off in the list of providers means none.
-const off = "off"
-
 // WishOf reads the key `dataplane`.
 func WishOf(cfg *config.Config, origins config.Origins) Wish {
-	w := Wish{Written: origins.Of("dataplane").Layer != config.LayerDefault}
-	for _, name := range cfg.Dataplane {
-		if name != off {
-			w.Names = append(w.Names, name)
-		}
-	}
-	return w
+	return Wish{Names: cfg.Dataplane, Written: origins.Of("dataplane").Layer != config.LayerDefault}
 }
 
 // SettingsOf reads the section `plugins`.

@@ -172,3 +172,12 @@ func TestProbeThatBreaks(t *testing.T) {
 		t.Errorf("found %+v", f)
 	}
 }
+
+func TestNoWishRunsNothing(t *testing.T) {
+	r := newRig(t)
+	r.install("good", behaviour{})
+	h := r.start()
+	if d := h.Decision(); len(d.Chosen)+len(d.Rejected)+len(d.Warnings) != 0 || len(h.Status()) != 0 {
+		t.Errorf("decision is %+v", d)
+	}
+}

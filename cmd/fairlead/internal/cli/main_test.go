@@ -11,13 +11,18 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 )
 
 // beFairlead makes the test binary the program itself: dev and demo start
-// their own executable.
+// their own executable. Under the name of a plugin it is one.
 const beFairlead = "TEST_BE_FAIRLEAD=1"
 
 func TestMain(m *testing.M) {
+	if name, ok := strings.CutPrefix(filepath.Base(os.Args[0]), handshake.FilePrefix); ok {
+		os.Exit(fakePlugin(name))
+	}
 	if os.Getenv("TEST_BE_FAIRLEAD") != "" {
 		os.Exit(Run(os.Args[1:], SystemEnv("test")))
 	}

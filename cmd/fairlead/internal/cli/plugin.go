@@ -1,6 +1,16 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/core/agent"
+	"github.com/fairlead/fairlead/core/pluginhost"
+)
 
 func (a *app) pluginCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -12,6 +22,66 @@ A data plane is a program fairlead-dataplane-NAME beside this one, or in a
 directory of FAIRLEAD_PLUGIN_DIRS. See docs/plugins.md for how to write one.`,
 	}
 	group(cmd)
-	cmd.AddCommand(a.pluginConformCommand())
+	cmd.AddCommand(a.pluginListCommand(), a.pluginInfoCommand(), a.pluginProbeCommand(), a.pluginConformCommand())
 	return cmd
+}
+
+// plugins is what the commands about plugins look at: those that an agent with
+// this configuration would find.
+type plugins struct {
+	*pluginhost.Host
+	loaded agent.Loaded
+	dir    string // of this command's own plugins, for the time that it runs
+}
+
+func (a *app) openPlugins(file string) (*plugins, error) {
+	loaded, err := a.load(file, nil)
+	if err != nil {
+		return nil, err
+	}
+	binary, err := a.env.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find the directory of this program: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "fairlead-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for sockets: %w", err)
+	}
+	p := &plugins{loaded: loaded, dir: dir}
+	p.Host, err = pluginhost.New(pluginhost.Config{
+		Search: pluginhost.SearchOf(a.env.Environ, binary),
+		RunDir: filepath.Join(dir, "run"), StateDir: dir, InstanceID: "cli", Node: loaded.Config.Node.Name,
+		Settings: pluginhost.SettingsOf(loaded.Config, loaded.Origins),
+		Environ:  a.env.Environ, Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *plugins) close() {
+	p.Stop()
+	_ = os.RemoveAll(p.dir)
+}
+
+// choice returns what the agent of this configuration last decided, if this user
+// may know.
+func (p *plugins) choice() (pluginhost.Kept, bool) {
+	return pluginhost.ReadChoice(filepath.Join(p.loaded.Config.Node.DataDir, "plugins"))
+}
+
+// withPlugins runs f with the plugins of the configuration.
+func (a *app) withPlugins(file string, f func(*plugins) error) error {
+	p, err := a.openPlugins(file)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	return f(p)
+}
+
+func configFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "config", "", "configuration `FILE` of the agent (default: "+defaultConfig+" if it exists)")
 }

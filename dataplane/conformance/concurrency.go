@@ -39,89 +39,34 @@ func concurrencyChecks() []Check {
 	}
 }
 
-// held is a Reconcile that was begun and waits for us.
-type held struct {
-	stream reconcileStream
-	begin  *pb.Begin
-	cancel context.CancelFunc
-}
-
-// hold begins a generation with a service and stops before Commit.
-func (k *kit) hold(ctx context.Context) (*held, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	h := &held{begin: k.begin(k.last.GetGeneration()), cancel: cancel}
-	stream, err := k.client().Reconcile(ctx)
-	if err == nil {
-		h.stream = stream
-		err = send(stream, beginStep(h.begin), changeStep(whole(3, 2)))
-	}
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	return h, nil
-}
-
-func (k *kit) commit(h *held) error {
-	if err := send(h.stream, commitStep()); err != nil {
-		return err
-	}
-	r, err := h.stream.CloseAndRecv()
-	if err != nil {
-		return fmt.Errorf("the Reconcile that was under way: %w", err)
-	}
-	if r.GetGeneration() != h.begin.GetGeneration() {
-		return fmt.Errorf("the Reconcile that was under way was answered with generation %d, want %d", r.GetGeneration(), h.begin.GetGeneration())
-	}
-	k.last = h.begin
-	return nil
-}
-
-// errAgain is returned by what runs meanwhile if the Reconcile may not have got in.
-var errAgain = errors.New("the first Reconcile may not have got in")
-
-// meanwhile runs f while a Reconcile is under way, which is then committed. A
-// call of f that comes before its Begin gets it refused: then all is repeated.
-func (k *kit) meanwhile(ctx context.Context, f func() error) (err error) {
+// meanwhile runs f while a Reconcile is under way, which is then committed.
+func (k *kit) meanwhile(ctx context.Context, f func() error) error {
 	if err := k.open(ctx, several(2)); err != nil {
 		return err
 	}
-	const attempts = 6
-	for range attempts {
-		var h *held
-		if h, err = k.hold(ctx); err != nil {
-			return err
-		}
-		if err = f(); err == nil {
-			err = k.commit(h)
-		}
-		h.cancel()
-		if codeOf(err) != codes.Aborted && !errors.Is(err, errAgain) {
-			return err
-		}
+	h, err := k.enter(ctx, k.begin(k.gen), whole(3, 2))
+	if err != nil {
+		return err
 	}
-	return err
+	defer h.cancel()
+	if err := f(); err != nil {
+		return err
+	}
+	return k.commit(h)
 }
 
 func secondReconcile(ctx context.Context, k *kit) error {
-	const patience = 400 * time.Millisecond
+	const patience = 2 * time.Second
 	err := k.meanwhile(ctx, func() error {
 		limit, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		for {
-			// The first may not have arrived yet: an unchanged tick does no harm then.
-			start := time.Now()
-			_, err := k.reconcile(limit, k.unchanged())
-			switch {
-			case codeOf(err) == codes.Aborted:
-				k.note("answered in %v", time.Since(start).Round(time.Microsecond))
-				return nil
-			case limit.Err() != nil:
-				return fmt.Errorf("%w: a second one was answered with %v in %v, want ABORTED", errAgain, codeOf(err), patience)
-			case err != nil:
-				return refused("a second Reconcile", err, codes.Aborted)
-			}
+		start := time.Now()
+		_, err := k.reconcile(limit, k.unchanged())
+		if limit.Err() != nil {
+			return fmt.Errorf("a second Reconcile was not answered in %v, want ABORTED", patience)
 		}
+		k.note("answered in %v", time.Since(start).Round(time.Microsecond))
+		return refused("a second Reconcile", err, codes.Aborted)
 	})
 	if err != nil {
 		return err
@@ -131,26 +76,17 @@ func secondReconcile(ctx context.Context, k *kit) error {
 
 func othersMeanwhile(ctx context.Context, k *kit) error {
 	return k.meanwhile(ctx, func() error {
-		if err := k.inside(ctx); err != nil {
-			return err
-		}
 		ctx, cancel := context.WithTimeout(ctx, answerTime)
 		defer cancel()
 		_, probe := k.client().Probe(ctx, &pb.ProbeRequest{})
 		_, configure := k.client().Configure(ctx, k.config())
 		_, cleanup := k.client().Cleanup(ctx, k.owned())
-		if codeOf(probe) == codes.OK && codeOf(configure) == codes.OK {
-			return fmt.Errorf("%w: Probe and Configure were done, want ABORTED", errAgain)
-		}
 		return errors.Join(refused("Probe", probe, codes.Aborted), refused("Configure", configure, codes.Aborted), refused("Cleanup", cleanup, codes.Aborted))
 	})
 }
 
 func questionsMeanwhile(ctx context.Context, k *kit) error {
 	return k.meanwhile(ctx, func() error {
-		if err := k.inside(ctx); err != nil {
-			return err
-		}
 		for range 3 {
 			if err := k.questions(ctx); err != nil {
 				return err

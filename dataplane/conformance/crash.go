@@ -15,17 +15,61 @@ func crashChecks() []Check {
 		return Check{ID: "crash." + id, Demand: fmt.Sprintf(demand, when), Remedy: remedy, Exec: true, run: run}
 	}
 	return []Check{
-		check("idle", "while nothing happens", func(ctx context.Context, k *kit) error { return k.crashAt(ctx) }),
+		check("idle", "while nothing happens", func(ctx context.Context, k *kit) error {
+			return k.crashAt(ctx, k.crash)
+		}),
 		check("begin", "after Begin", func(ctx context.Context, k *kit) error {
-			return k.crashAt(ctx, beginStep(k.begin(1)))
+			return k.crashAt(ctx, func(ctx context.Context) error { return k.crashInside(ctx) })
 		}),
 		check("change", "after a Change", func(ctx context.Context, k *kit) error {
-			return k.crashAt(ctx, beginStep(k.begin(1)), changeStep(k.next()))
+			return k.crashAt(ctx, func(ctx context.Context) error { return k.crashInside(ctx, k.next()) })
 		}),
 		check("commit", "during Commit", func(ctx context.Context, k *kit) error {
-			return k.crashAt(ctx, beginStep(k.begin(1)), changeStep(k.next()), commitStep())
+			for _, moment := range []time.Duration{0, time.Millisecond, 4 * time.Millisecond} {
+				if err := k.crashAt(ctx, func(ctx context.Context) error { return k.crashInCommit(ctx, moment) }); err != nil {
+					return err
+				}
+			}
+			return nil
 		}),
+		{
+			ID: "crash.incomplete", Demand: "A process that was started anew leaves what it finds in the system while the host is incomplete.",
+			Remedy: "remove what a snapshot lacks only if its completeness is EXCHANGED, ALONE or TIMEOUT", Exec: true, run: crashIncomplete,
+		},
 	}
+}
+
+func crashIncomplete(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(3)); err != nil {
+		return err
+	}
+	if err := k.crash(ctx); err != nil {
+		return err
+	}
+	if err := k.configure(ctx); err != nil {
+		return err
+	}
+	want, err := k.observe(ctx)
+	if err != nil {
+		return err
+	}
+	k.note("%d services outlived the process", len(want))
+	k.renew(k.session.GetAgentId())
+	for n := range 2 {
+		b := k.begin(uint64(n))
+		b.Completeness = pb.Completeness_COMPLETENESS_INCOMPLETE
+		if _, err := k.apply(ctx, b, whole(8+n, 1)); err != nil {
+			return err
+		}
+		want[key(8+n)] = 1
+		if err := k.sees(ctx, "an incomplete generation", want); err != nil {
+			return err
+		}
+	}
+	if _, err := k.apply(ctx, k.begin(0), several(2)); err != nil {
+		return err
+	}
+	return k.sees(ctx, "a complete snapshot", expect(map[int]int{1: 2, 2: 2}))
 }
 
 // crashServices is how many services a generation has that is killed.
@@ -40,57 +84,51 @@ func (k *kit) next() *pb.Change {
 	return c
 }
 
-// crashAt kills the provider at some moments after these steps.
-func (k *kit) crashAt(ctx context.Context, steps ...*pb.ReconcileRequest) error {
-	committed := len(steps) > 0 && steps[len(steps)-1].GetCommit() != nil
-	moments := []time.Duration{0}
-	if committed {
-		moments = []time.Duration{0, time.Millisecond, 4 * time.Millisecond}
+// crashAt lets a provider that has a generation crash while it gets the next.
+func (k *kit) crashAt(ctx context.Context, crash func(context.Context) error) error {
+	k.renew(k.session.GetAgentId())
+	if err := k.open(ctx, several(crashServices)); err != nil {
+		return err
 	}
-	for _, moment := range moments {
-		k.renew(k.session.GetAgentId())
-		if err := k.open(ctx, several(crashServices)); err != nil {
-			return err
-		}
-		if len(steps) > 0 { // built for another session
-			steps[0] = beginStep(k.begin(1))
-		}
-		if err := k.killDuring(ctx, moment, committed, steps); err != nil {
-			return err
-		}
-		if err := k.configure(ctx); err != nil {
-			return err
-		}
-		possible := map[uint64]programmed{1: sized(crashServices, 2)}
-		if committed {
-			possible[2] = sized(crashServices, 3)
-		}
-		if err := k.truth(ctx, possible); err != nil {
-			return err
-		}
-		k.gen = 10
-		if _, err := k.apply(ctx, k.begin(0), several(2)); err != nil {
-			return fmt.Errorf("the snapshot after a crash: %w", err)
-		}
-		if err := k.seesIfCan(ctx, "the snapshot", expect(map[int]int{1: 2, 2: 2})); err != nil {
-			return err
-		}
+	k.committing = false
+	if err := crash(ctx); err != nil {
+		return err
 	}
-	return nil
+	if err := k.configure(ctx); err != nil {
+		return err
+	}
+	possible := map[uint64]programmed{1: sized(crashServices, 2)}
+	if k.committing {
+		possible[2] = sized(crashServices, 3)
+	}
+	if err := k.truth(ctx, possible); err != nil {
+		return err
+	}
+	k.gen = 10
+	if _, err := k.apply(ctx, k.begin(0), several(2)); err != nil {
+		return fmt.Errorf("the snapshot after a crash: %w", err)
+	}
+	return k.seesIfCan(ctx, "the snapshot", expect(map[int]int{1: 2, 2: 2}))
 }
 
-func (k *kit) killDuring(ctx context.Context, moment time.Duration, committed bool, steps []*pb.ReconcileRequest) error {
-	stream, err := k.client().Reconcile(ctx)
+func (k *kit) crashInside(ctx context.Context, changes ...*pb.Change) error {
+	h, err := k.enter(ctx, k.begin(k.gen), changes...)
 	if err != nil {
 		return err
 	}
-	if err := send(stream, steps...); err != nil {
-		return fmt.Errorf("before the crash: %w", err)
+	defer h.cancel()
+	return k.crash(ctx)
+}
+
+func (k *kit) crashInCommit(ctx context.Context, moment time.Duration) error {
+	h, err := k.enter(ctx, k.begin(k.gen), k.next())
+	if err != nil {
+		return err
 	}
-	if len(steps) > 0 && !committed {
-		if err := k.inside(ctx); err != nil {
-			return err
-		}
+	defer h.cancel()
+	k.committing = true
+	if err := send(h.stream, commitStep()); err != nil {
+		return err
 	}
 	pause(ctx, moment)
 	return k.crash(ctx)

@@ -118,6 +118,8 @@ type kit struct {
 	notes   []string
 	sights  int  // how often the system was looked at, and right
 	blind   bool // it could not be looked at
+
+	committing bool // the crash came after Commit was sent
 }
 
 func newKit(s *suite) *kit {

@@ -94,9 +94,6 @@ func leaksNothing(ctx context.Context, k *kit) error {
 				if err := k.breakOff(ctx, k.begin(k.last.GetGeneration()), whole(30, 1)); err != nil {
 					return err
 				}
-				if err := k.quiet(ctx); err != nil {
-					return err
-				}
 			}
 		}
 		return nil

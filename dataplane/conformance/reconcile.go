@@ -263,9 +263,6 @@ func nothingBeforeCommit(ctx context.Context, k *kit) error {
 		if err := k.breakOff(ctx, k.begin(c.base), changes...); err != nil {
 			return err
 		}
-		if err := k.quiet(ctx); err != nil {
-			return err
-		}
 		if err := k.stays(ctx, c.how); err != nil {
 			return err
 		}
@@ -281,56 +278,6 @@ func nothingBeforeCommit(ctx context.Context, k *kit) error {
 		return err
 	}
 	return k.seesIfCan(ctx, "a generation without Commit", was)
-}
-
-// breakOff sends Begin and changes, and then cancels.
-func (k *kit) breakOff(ctx context.Context, b *pb.Begin, changes ...*pb.Change) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := k.client().Reconcile(ctx)
-	if err != nil {
-		return err
-	}
-	steps := []*pb.ReconcileRequest{beginStep(b)}
-	for _, c := range changes {
-		steps = append(steps, changeStep(c))
-	}
-	if err := send(stream, steps...); err != nil {
-		return err
-	}
-	return k.inside(ctx) // it has to see the changes before it sees the end
-}
-
-// inside waits until the provider has read what was sent: a second Reconcile is
-// told that one is under way. A provider that does not say so gets a moment.
-func (k *kit) inside(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-	defer cancel()
-	for ctx.Err() == nil {
-		if k.busy(ctx) {
-			return nil
-		}
-	}
-	return nil
-}
-
-// busy asks for a Reconcile that no provider may accept.
-func (k *kit) busy(ctx context.Context) bool {
-	_, err := k.steps(ctx, beginStep(&pb.Begin{}))
-	return codeOf(err) == codes.Aborted
-}
-
-// quiet waits until no Reconcile is under way.
-func (k *kit) quiet(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, k.options.Patience)
-	defer cancel()
-	for k.busy(ctx) {
-		pause(ctx, time.Millisecond)
-	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("a Reconcile that was given up is under way after %v", k.options.Patience)
-	}
-	return nil
 }
 
 func beginFirst(ctx context.Context, k *kit) error {

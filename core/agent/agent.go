@@ -65,6 +65,7 @@ type Agent struct {
 	metrics  *metrics
 
 	members   *membership.Membership
+	planes    *planes
 	leaver    *leaver
 	listeners []api.Listener // as bound; written before anything is served
 }

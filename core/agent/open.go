@@ -29,8 +29,14 @@ func (a *Agent) open(c *cleanups) error {
 	if err := a.startMembership(c); err != nil {
 		return err
 	}
+	if err := a.publishRecord(); err != nil {
+		return err
+	}
+	if err := a.startView(c); err != nil {
+		return err
+	}
 	a.serve(c, listeners)
-	return nil
+	return a.startPlugins(c)
 }
 
 func (a *Agent) registerMetrics(c *cleanups) error {
@@ -148,6 +154,7 @@ func (a *Agent) serve(c *cleanups, b bound) {
 		Events:   table{a.members},
 		Leaver:   a.leaver,
 		Settings: settings{a},
+		Source:   a.planes.source,
 	}, a.log.With("part", "api"))
 	if b.socket != nil {
 		server.Serve(b.socket, api.AccessAll)

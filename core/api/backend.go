@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/core/model"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 )
 
-// Backend is what the agent answers with. Every field is required.
+// Backend is what the agent answers with. Every field but Source is required.
 type Backend struct {
 	Identity Identity
 	Members  Members
 	Events   Events
 	Leaver   Leaver
 	Settings Settings
+	Source   pb.SnapshotSourceServer // for providers that run by themselves
 }
 
 // Identity tells which agent this is.

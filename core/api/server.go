@@ -17,12 +17,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fairlead/fairlead/core/api/fairleadv1"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 )
 
 // Bounds on what clients can make the agent hold. A request of this service is
 // a few bytes; the answers are what is large.
 const (
-	maxRequestBytes   = 64 << 10
+	maxRequestBytes   = 1 << 20 // a provider's report on all its services
 	maxConnections    = 128
 	maxStreamsPerConn = 64
 	handshakeTimeout  = 5 * time.Second
@@ -46,7 +47,7 @@ type Access uint8
 // The kinds of access.
 const (
 	AccessAll  Access = iota // every method
-	AccessRead               // Status, Members, Events
+	AccessRead               // Status, Members, Events, and what providers follow
 )
 
 // NewServer returns a server that listens nowhere yet.
@@ -66,6 +67,9 @@ func (s *Server) Serve(l net.Listener, access Access) {
 		grpc.StreamInterceptor(access.stream),
 	)
 	fairleadv1.RegisterAgentServer(server, s.service)
+	if s.service.backend.Source != nil {
+		pb.RegisterSnapshotSourceServer(server, s.service.backend.Source)
+	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +114,8 @@ func (a Access) allow(method string) error {
 		return nil
 	}
 	switch method {
-	case fairleadv1.Agent_Status_FullMethodName, fairleadv1.Agent_Members_FullMethodName, fairleadv1.Agent_Events_FullMethodName:
+	case fairleadv1.Agent_Status_FullMethodName, fairleadv1.Agent_Members_FullMethodName, fairleadv1.Agent_Events_FullMethodName,
+		pb.SnapshotSource_Follow_FullMethodName, pb.SnapshotSource_Report_FullMethodName:
 		return nil
 	}
 	return status.Errorf(codes.PermissionDenied, "%s is answered on the agent's Unix socket only", method)

@@ -261,10 +261,8 @@ func TestWarningsForWrittenKeysOnly(t *testing.T) {
 	want := []string{
 		testFile + ":5: cluster.secret_file is accepted but this version does not use it yet",
 		"env FAIRLEAD_RAFT_VOTERS: raft.voters is accepted but this version does not use it yet",
-		testFile + ":1: plugins is accepted but this version does not use it yet",
 		testFile + ":3: vip_pools is accepted but this version does not use it yet",
 		"flag --dns.listen: dns.listen is accepted but this version does not use it yet",
-		testFile + ":2: services is accepted but this version does not use it yet",
 	}
 	if !reflect.DeepEqual(warnings, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(warnings, "\n"), strings.Join(want, "\n"))

@@ -16,11 +16,8 @@ func unbuilt() []string {
 		"raft.",
 		"api.tls.",
 		"store.",
-		"dataplane",
-		"plugins",
 		"vip_pools",
 		"dns.",
-		"services",
 	}
 }
 

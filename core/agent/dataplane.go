@@ -1,0 +1,215 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/fairlead/fairlead/core/config"
+	"github.com/fairlead/fairlead/core/membership"
+	"github.com/fairlead/fairlead/core/pluginhost"
+	"github.com/fairlead/fairlead/core/reconcile"
+	"github.com/fairlead/fairlead/core/swim"
+	"github.com/fairlead/fairlead/core/viewer"
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// planes joins providers to the view: one loop for each provider by name,
+// which lives over all of the provider's processes.
+type planes struct {
+	agent   *Agent
+	views   *viewer.Viewer
+	metrics *reconcile.Metrics
+	source  *reconcile.Source
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex // guards the following, and that nothing begins to run after stop
+	session dataplane.Session
+	renewed context.CancelFunc // ends the session's calls
+	inForce context.Context
+	loops   map[string]*reconcile.Loop
+}
+
+// startView follows membership with a view, and offers it to providers that
+// pull.
+func (a *Agent) startView(c *cleanups) error {
+	vc := viewer.Config{Members: a.members, Log: a.log.With("part", "view"), Metrics: a.opts.Metrics}
+	if dir := a.dataDir(); dir != "" {
+		vc.Epochs = viewer.EpochFile(filepath.Join(dir, "epoch"))
+	}
+	views, err := viewer.Start(vc)
+	if err != nil {
+		return err
+	}
+	c.add(func(context.Context) { views.Close() })
+
+	metrics := reconcile.NewMetrics()
+	if err := metrics.Register(a.opts.Metrics); err != nil {
+		return err
+	}
+	c.add(func(context.Context) { metrics.Unregister(a.opts.Metrics) })
+
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &planes{agent: a, views: views, metrics: metrics, ctx: ctx, cancel: cancel}
+	p.renew()
+	p.source = reconcile.NewSource(p.config(""))
+	p.running.Go(p.followEpoch)
+	a.planes = p
+	c.add(func(context.Context) { p.stop() })
+	return nil
+}
+
+// startPlugins chooses the providers and runs them. A choice that nobody wrote
+// down is no reason to stay down: then the node has no data plane, and says so.
+func (a *Agent) startPlugins(c *cleanups) error {
+	loaded := a.settings.Load()
+	wish := pluginhost.Wish{
+		Names:   loaded.Config.Dataplane,
+		Written: loaded.Origins.Of("dataplane") != config.Origin{},
+	}
+	host, err := pluginhost.New(a.hostConfig(loaded, wish))
+	if err != nil {
+		if !wish.Written {
+			a.log.Warn("this node has no data plane", "error", err)
+			return nil
+		}
+		return err
+	}
+	c.add(func(context.Context) {
+		a.planes.stop() // before providers refuse what they are told
+		host.Stop()     // keeps to its own bound, whatever the plugins do
+	})
+	_, err = host.Start(context.Background())
+	return err
+}
+
+func (a *Agent) hostConfig(loaded *Loaded, wish pluginhost.Wish) pluginhost.Config {
+	binary, err := os.Executable()
+	if err != nil {
+		a.log.Warn("plugins beside the agent are not found", "error", err)
+	}
+	return pluginhost.Config{
+		Wish:       wish,
+		Search:     pluginhost.SearchOf(os.Environ(), binary),
+		RunDir:     pluginRunDir(loaded.Config),
+		StateDir:   PluginStateDir(loaded.Config),
+		InstanceID: a.members.Snapshot().Self.ID.String(),
+		Node:       loaded.Config.Node.Name,
+		Settings:   pluginhost.SettingsOf(loaded.Config, loaded.Origins),
+		Environ:    os.Environ(),
+		OnReady:    a.planes.ready,
+		Log:        a.log.With("part", "pluginhost"),
+		Metrics:    a.opts.Metrics,
+		Now:        a.opts.Now,
+	}
+}
+
+// pluginRunDir is beside the agent's socket, and like it this agent's alone.
+func pluginRunDir(cfg *config.Config) string {
+	if socket := cfg.API.SocketPath(); socket != "" {
+		return strings.TrimSuffix(socket, ".sock") + ".plugins"
+	}
+	return filepath.Join(cfg.Node.DataDir, "run")
+}
+
+// PluginStateDir is where an agent with this configuration keeps what outlives
+// a reboot: its choice of providers, and their state. A node that keeps nothing
+// has it beside its sockets.
+func PluginStateDir(cfg *config.Config) string {
+	if cfg.Node.InMemory || cfg.Node.DataDir == "" {
+		return filepath.Join(pluginRunDir(cfg), "state")
+	}
+	return filepath.Join(cfg.Node.DataDir, "plugins")
+}
+
+// dataDir is where state is kept, empty for a node that keeps none.
+func (a *Agent) dataDir() string {
+	if cfg := a.config(); !cfg.Node.InMemory {
+		return cfg.Node.DataDir
+	}
+	return ""
+}
+
+// stop ends all calls to providers. A second stop does nothing.
+func (p *planes) stop() {
+	p.mu.Lock()
+	p.cancel()
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// ready takes a new life of a provider, unless all calls have ended.
+func (p *planes) ready(provider pluginhost.Provider) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() == nil {
+		p.running.Go(func() { p.serve(provider) })
+	}
+}
+
+func (p *planes) config(provider string) reconcile.Config {
+	return reconcile.Config{Provider: provider, Session: p.session, Views: p.views, Log: p.agent.log.With("part", "reconcile"), Metrics: p.metrics}
+}
+
+// renew begins a session under the node's present epoch.
+func (p *planes) renew() {
+	self := p.agent.members.Snapshot().Self
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.renewed != nil {
+		p.renewed()
+	}
+	p.session = dataplane.Session{AgentID: self.ID.String(), BootEpoch: self.Value.Epoch}
+	p.inForce, p.renewed = context.WithCancel(p.ctx)
+	p.loops = make(map[string]*reconcile.Loop)
+}
+
+// loop returns the loop of a provider in the present session, and how long
+// that lasts.
+func (p *planes) loop(name string) (*reconcile.Loop, context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.loops[name]
+	if l == nil {
+		l = reconcile.New(p.config(name))
+		p.loops[name] = l
+	}
+	return l, p.inForce
+}
+
+// serve keeps one life of a provider at the view.
+func (p *planes) serve(provider pluginhost.Provider) {
+	for p.ctx.Err() == nil {
+		loop, session := p.loop(provider.Name)
+		if err := loop.Serve(session, provider.Client, provider.Lost); err != nil {
+			provider.Restart(err.Error())
+			return
+		}
+		if session.Err() == nil {
+			return // it is lost; its next life comes with a call of its own
+		}
+	}
+}
+
+// followEpoch renews the session when the node had to take a new epoch, as its
+// data directory was an old copy: providers have obeyed a later one already.
+func (p *planes) followEpoch() {
+	m := p.agent.members
+	for u, err := range m.Events(p.ctx, m.Snapshot().Seq, true) {
+		if err != nil {
+			if !errors.Is(err, membership.ErrClosed) && p.ctx.Err() == nil {
+				p.agent.log.Error("the epoch is not followed any more", "error", err)
+			}
+			return
+		}
+		if u.Reset != nil || u.Event.Kind == swim.EventEpochJumped {
+			p.renew()
+		}
+	}
+}

@@ -123,7 +123,16 @@ const referenceTail = `
 
 Below ` + "`plugins`" + ` each plugin has its own keys, which the plugin checks. One of them as a
 variable is ` + "`FAIRLEAD_PLUGIN_<NAME>_<KEY>`" + `, hyphens of the name written as underscores:
-` + "`FAIRLEAD_PLUGIN_L7_LISTEN=127.0.0.1:8080`" + `. Such a value reaches the plugin as text.
+` + "`FAIRLEAD_PLUGIN_L7_LISTEN=127.0.0.1:8080`" + `. Such a value is text, and is read as the type that
+the plugin's schema wants.
 ` + "`FAIRLEAD_PLUGINS` and `--plugins`" + ` take YAML or JSON text, which is merged setting by
 setting.
+
+Three keys are for the agent, and the plugin does not see them:
+
+| key | default | meaning |
+|---|---|---|
+| ` + "`on_host_loss`" + ` | ` + "`exit`" + ` | What the plugin's process does when the agent is gone, or stops: ` + "`exit`, or `serve`" + ` on, and the next agent adopts it. |
+| ` + "`socket`" + ` | none | Unix socket of a plugin that runs by itself; it is used, and never started or ended. |
+| ` + "`start_timeout`" + ` | ` + "`10s`" + ` | How long the process may take to its handshake; at most 1h. |
 `

@@ -33,10 +33,14 @@ func TestEncode(t *testing.T) {
 		want   string
 		errs   []string
 	}{
-		{name: "typed", values: map[string]any{"listen": ":80", "workers": 3, "ratio": 0.5, "fast": true, "limits": map[string]any{"conns": 2}},
-			want: `{"fast":true,"limits":{"conns":2},"listen":":80","ratio":0.5,"workers":3}`},
-		{name: "text of variables", text: true, values: map[string]any{"listen": "80", "workers": "3", "ratio": "0.5", "fast": "true", "hosts": "a, b", "port": "80", "limits": `{"conns":2}`, "any": "5"},
-			want: `{"any":"5","fast":true,"hosts":["a","b"],"limits":{"conns":2},"listen":"80","port":80,"ratio":0.5,"workers":3}`},
+		{
+			name: "typed", values: map[string]any{"listen": ":80", "workers": 3, "ratio": 0.5, "fast": true, "limits": map[string]any{"conns": 2}},
+			want: `{"fast":true,"limits":{"conns":2},"listen":":80","ratio":0.5,"workers":3}`,
+		},
+		{
+			name: "text of variables", text: true, values: map[string]any{"listen": "80", "workers": "3", "ratio": "0.5", "fast": "true", "hosts": "a, b", "port": "80", "limits": `{"conns":2}`, "any": "5"},
+			want: `{"any":"5","fast":true,"hosts":["a","b"],"limits":{"conns":2},"listen":"80","port":80,"ratio":0.5,"workers":3}`,
+		},
 		{name: "text of a file stays text", values: map[string]any{"listen": "x", "workers": "3"}, errs: []string{"f.yaml:7: plugins.l7.workers is wrong: got string, want integer"}},
 		{name: "all at once", values: map[string]any{"workres": 1, "workers": 0, "limits": map[string]any{"conns": "x"}}, errs: []string{
 			"f.yaml:7: plugins.l7.listen is missing", "f.yaml:7: plugins.l7.workres is not a setting of this plugin",

@@ -415,8 +415,15 @@ func TestProviderConverges(t *testing.T) {
 					return fault{}
 				}
 				return []fault{
-					{err: dataplane.ErrFailed}, {err: dataplane.ErrFailed, applied: true}, {err: dataplane.ErrBaseMismatch}, {err: dataplane.ErrInvalid},
-					{hang: true}, {hang: true, applied: true}, {answer: 1 + wicked.Uint64N(20)}, {forget: true}, {delay: 2 * time.Second},
+					{err: dataplane.ErrFailed},
+					{err: dataplane.ErrFailed, applied: true},
+					{err: dataplane.ErrBaseMismatch},
+					{err: dataplane.ErrInvalid},
+					{hang: true},
+					{hang: true, applied: true},
+					{answer: 1 + wicked.Uint64N(20)},
+					{forget: true},
+					{delay: 2 * time.Second},
 					{err: dataplane.ErrBusy, early: true},
 				}[wicked.IntN(10)]
 			}

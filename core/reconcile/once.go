@@ -176,9 +176,15 @@ func resultOf(err error) string {
 		err  error
 		name string
 	}{
-		{errLie, "lie"}, {dataplane.ErrBaseMismatch, "mismatch"}, {dataplane.ErrOldGeneration, "old-generation"},
-		{dataplane.ErrOldSession, "old-session"}, {dataplane.ErrInvalid, "invalid"}, {dataplane.ErrBusy, "busy"},
-		{dataplane.ErrLimit, "limit"}, {dataplane.ErrFailed, "failed"}, {dataplane.ErrNotConfigured, "not-configured"},
+		{errLie, "lie"},
+		{dataplane.ErrBaseMismatch, "mismatch"},
+		{dataplane.ErrOldGeneration, "old-generation"},
+		{dataplane.ErrOldSession, "old-session"},
+		{dataplane.ErrInvalid, "invalid"},
+		{dataplane.ErrBusy, "busy"},
+		{dataplane.ErrLimit, "limit"},
+		{dataplane.ErrFailed, "failed"},
+		{dataplane.ErrNotConfigured, "not-configured"},
 		{context.DeadlineExceeded, "deadline"},
 	} {
 		if errors.Is(err, r.err) {

@@ -285,12 +285,12 @@ func TestSourceRefuses(t *testing.T) {
 	}
 }
 
-// large are views of 10,000 services with 10 endpoints each on 250 nodes.
-func large(tb testing.TB) (v *views, names [][]string) {
+// large are views of so many services with 10 endpoints each on 250 nodes.
+func large(tb testing.TB, services int) (v *views, names [][]string) {
 	tb.Helper()
 	v = newViews(view.Exchanged)
 	names = make([][]string, 250)
-	for s := range 10_000 {
+	for s := range services {
 		for i := range 10 {
 			node := (s + i*25) % 250
 			names[node] = append(names[node], fmt.Sprintf("service-%05d", s))
@@ -299,14 +299,15 @@ func large(tb testing.TB) (v *views, names [][]string) {
 	for node := range names {
 		v.apply(runs(model.NodeID(2+node), passing, names[node]...))
 	}
-	if l := v.Latest(); l.Len() != 10_000 || l.EndpointCount() != 100_000 {
+	if l := v.Latest(); l.Len() != services || l.EndpointCount() != 10*services {
 		tb.Fatalf("%d services, %d endpoints", l.Len(), l.EndpointCount())
 	}
 	return v, names
 }
 
 func TestBytesFollowTheChange(t *testing.T) {
-	v, names := large(t)
+	services := max(1000, scale.N(10_000))
+	v, names := large(t, services)
 	p := newProvider()
 	loop := reconcile.New(reconcile.Config{Provider: "fake", Session: session(), Views: v, Deadline: time.Minute})
 	done := make(chan error, 1)
@@ -336,15 +337,15 @@ func TestBytesFollowTheChange(t *testing.T) {
 	} else {
 		t.Logf("one flip takes %d bytes", n)
 	}
-	// 1 % of all endpoints: 1,000 of them, on three nodes.
+	// 1.2 % of all endpoints, on three nodes.
 	var churn []view.Event
 	for node := 1; node <= 3; node++ {
 		churn = append(churn, runs(model.NodeID(2+node), model.InstanceCritical, names[node]...))
 	}
-	if n := bytesOf(churn...) * 1000 / 1200; n > 40<<10 {
-		t.Errorf("1 %% churn takes %d bytes, want at most 40 KiB", n)
+	if n := bytesOf(churn...) * 10 / 12; n > 40<<10*services/10_000 {
+		t.Errorf("1 %% churn of %d services takes %d bytes, want at most 40 KiB of 10,000", services, n)
 	} else {
-		t.Logf("1 %% churn takes %d bytes", n)
+		t.Logf("1 %% churn of %d services takes %d bytes", services, n)
 	}
 	close(lost)
 	if err := <-done; err != nil {
@@ -355,7 +356,7 @@ func TestBytesFollowTheChange(t *testing.T) {
 // What the fake provider behind the SDK takes over a socket: a whole snapshot of
 // 10,000 services with 10 endpoints each, and one flip of an endpoint.
 func BenchmarkReconcile(b *testing.B) {
-	v, names := large(b)
+	v, names := large(b, 10_000)
 	e := runs(2, passing, names[0]...)
 	b.Run("project", func(b *testing.B) {
 		for range b.N {

@@ -25,7 +25,7 @@ func sample() record.Definition {
 				Key: key("web"), Ports: []model.ServicePort{{Port: 80, Protocol: model.TCP}, {Port: 53, Protocol: model.UDP}},
 				VIP: netip.MustParseAddr("10.200.0.10"), Intercept: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8001"), netip.MustParseAddrPort("[::1]:8001")},
 				OnEmpty: model.OnEmptyRefuse, Balance: model.BalanceHash, Affinity: time.Hour, Hosts: []string{"www.example.org", ""},
-				Routes: []model.Route{{Host: "h", PathPrefix: "/p", Headers: map[string]string{"b": "2", "a": "1", "": ""}, Methods: []string{"GET", "PUT"}}, {}},
+				Routes:    []model.Route{{Host: "h", PathPrefix: "/p", Headers: map[string]string{"b": "2", "a": "1", "": ""}, Methods: []string{"GET", "PUT"}}, {}},
 				DrainTime: 30 * time.Second, Registered: 1_700_000_000_123,
 			},
 			{Key: key("db"), Registered: -5},

@@ -244,7 +244,10 @@ func TestWhatChangesNothingIsNoView(t *testing.T) {
 	again := web(2, model.StateAlive, "10.9.0.2:1", 0, model.InstancePassing)
 	again.At = at(99)
 	for _, e := range []view.Event{
-		e, again, view.Forgotten{ID: 9}, view.Completed{Completeness: view.Exchanged}, view.Completed{},
+		e, again,
+		view.Forgotten{ID: 9},
+		view.Completed{Completeness: view.Exchanged},
+		view.Completed{},
 		view.Seen{Member: e.Member, At: at(50)},
 	} {
 		if next := view.Apply(v, e); next != v {

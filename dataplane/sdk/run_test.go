@@ -20,6 +20,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/dataplane/transfer"
 )
 
 // running is Run in a goroutine.
@@ -217,6 +218,21 @@ func TestDebugFindsASocket(t *testing.T) {
 	eventually(t, "how to attach", r.stderr.has("fairlead plugin conform --endpoint unix:"))
 	if code := r.stop(); code != 0 {
 		t.Fatalf("exit %d: %s", code, r.stderr)
+	}
+}
+
+// gRPC's default is 4 MiB.
+func TestMessagesUpTo64MiB(t *testing.T) {
+	r, h := child(t, fake.New(), nil)
+	h.configure("i", "")
+	s := svc("web", 1)
+	s.Hosts = []string{strings.Repeat("h", 60<<20)}
+	big := changes(&pb.Change{Services: []*pb.Service{{Handle: 1, Key: transfer.EncodeKey(s.Key), Hosts: s.Hosts}}})
+	if got := describeStatuses(must(h.send(t.Context(), begin1(), big, commit()))(t)); got != "default/web REJECTED limit" {
+		t.Fatalf("got %s", got)
+	}
+	if code := r.stop(); code != 0 {
+		t.Fatalf("exit %d\n%s", code, r.stderr)
 	}
 }
 

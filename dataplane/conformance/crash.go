@@ -72,13 +72,13 @@ func crashIncomplete(ctx context.Context, k *kit) error {
 	return k.sees(ctx, "a complete snapshot", expect(map[int]int{1: 2, 2: 2}))
 }
 
-// crashServices is how many services a generation has that is killed.
-const crashServices = 200
+// crowd is how many services a generation has that is killed.
+func (k *kit) crowd() int { return k.few(200) }
 
 // next changes every service.
 func (k *kit) next() *pb.Change {
 	c := &pb.Change{}
-	for n := 1; n <= crashServices; n++ {
+	for n := 1; n <= k.crowd(); n++ {
 		c.Endpoints = append(c.Endpoints, endpoints(n, 3))
 	}
 	return c
@@ -87,7 +87,7 @@ func (k *kit) next() *pb.Change {
 // crashAt lets a provider that has a generation crash while it gets the next.
 func (k *kit) crashAt(ctx context.Context, crash func(context.Context) error) error {
 	k.renew(k.session.GetAgentId())
-	if err := k.open(ctx, several(crashServices)); err != nil {
+	if err := k.open(ctx, several(k.crowd())); err != nil {
 		return err
 	}
 	k.committing = false
@@ -97,9 +97,9 @@ func (k *kit) crashAt(ctx context.Context, crash func(context.Context) error) er
 	if err := k.configure(ctx); err != nil {
 		return err
 	}
-	possible := map[uint64]programmed{1: sized(crashServices, 2)}
+	possible := map[uint64]programmed{1: sized(k.crowd(), 2)}
 	if k.committing {
-		possible[2] = sized(crashServices, 3)
+		possible[2] = sized(k.crowd(), 3)
 	}
 	if err := k.truth(ctx, possible); err != nil {
 		return err

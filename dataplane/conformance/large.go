@@ -53,6 +53,14 @@ func (k *kit) size() (services, perService int) {
 	return services, perService
 }
 
+// few is n services, or fewer if the provider takes no more.
+func (k *kit) few(n int) int {
+	if limit := int(k.info.GetLimits().GetServices()); limit > 0 {
+		return min(n, limit)
+	}
+	return n
+}
+
 func sized(services, perService int) programmed {
 	p := make(programmed, services)
 	for n := 1; n <= services; n++ {

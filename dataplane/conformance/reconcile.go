@@ -210,7 +210,8 @@ func unchangedDoesNothing(ctx context.Context, k *kit) error {
 }
 
 func unchangedIsSmall(ctx context.Context, k *kit) error {
-	if err := k.open(ctx, several(50)); err != nil {
+	n := k.few(50)
+	if err := k.open(ctx, several(n)); err != nil {
 		return err
 	}
 	b := k.unchanged()
@@ -219,9 +220,9 @@ func unchangedIsSmall(ctx context.Context, k *kit) error {
 		return fmt.Errorf("an unchanged tick: %w", err)
 	}
 	size := proto.Size(beginStep(b)) + proto.Size(commitStep()) + proto.Size(r)
-	k.note("%d bytes with 50 services", size)
+	k.note("%d bytes with %d services", size, n)
 	if size > maxUnchangedBytes {
-		return fmt.Errorf("an unchanged tick with 50 good services took %d bytes, %d of them the answer", size, proto.Size(r))
+		return fmt.Errorf("an unchanged tick with %d good services took %d bytes, %d of them the answer", n, size, proto.Size(r))
 	}
 	return nil
 }

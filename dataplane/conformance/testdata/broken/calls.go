@@ -148,3 +148,97 @@ func (w wet) Cleanup(ctx context.Context, r *pb.CleanupRequest) (*pb.CleanupResp
 	}
 	return m, err
 }
+
+// anonymous has a name that no file can have.
+type anonymous struct{ inner }
+
+func nameless(i inner) inner { return anonymous{i} }
+
+func (a anonymous) Info(ctx context.Context, r *pb.InfoRequest) (*pb.InfoResponse, error) {
+	info, err := a.inner.Info(ctx, r)
+	info = proto.CloneOf(info)
+	info.Name = "My Provider"
+	return info, err
+}
+
+// boundless says that it has limits, and takes more.
+type boundless struct{ inner }
+
+func noLimit(i inner) inner { return boundless{i} }
+
+func (b boundless) Info(ctx context.Context, r *pb.InfoRequest) (*pb.InfoResponse, error) {
+	info, err := b.inner.Info(ctx, r)
+	info = proto.CloneOf(info)
+	info.Limits = &pb.Limits{Services: 30}
+	return info, err
+}
+
+// wavering is DEGRADED every second time.
+type wavering struct {
+	inner
+	mu    sync.Mutex
+	times int
+}
+
+func undecided(i inner) inner { return &wavering{inner: i} }
+
+func (w *wavering) Probe(ctx context.Context, r *pb.ProbeRequest) (*pb.ProbeResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, err := w.inner.Probe(ctx, r)
+	if w.times++; w.times%2 == 0 && err == nil {
+		m = proto.CloneOf(m)
+		m.Verdict = pb.Verdict_VERDICT_DEGRADED
+	}
+	return m, err
+}
+
+// gullible makes the best of any configuration.
+type gullible struct{ inner }
+
+func takesAnything(i inner) inner { return gullible{i} }
+
+func (g gullible) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.ConfigureResponse, error) {
+	m, err := g.inner.Configure(ctx, r)
+	if err != nil {
+		r = proto.CloneOf(r)
+		r.Config = nil
+		return g.inner.Configure(ctx, r)
+	}
+	return m, err
+}
+
+// generous gives itself an instance id.
+type generous struct{ inner }
+
+func untagged(i inner) inner { return generous{i} }
+
+func (g generous) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.ConfigureResponse, error) {
+	if r.GetInstanceId() == "" {
+		r = proto.CloneOf(r)
+		r.InstanceId = "default"
+	}
+	return g.inner.Configure(ctx, r)
+}
+
+// moaning is never well, and does not say why.
+type moaning struct{ inner }
+
+func degradedSomehow(i inner) inner { return moaning{i} }
+
+func (moaning) Health(context.Context, *pb.HealthRequest) (*pb.HealthResponse, error) {
+	return &pb.HealthResponse{State: pb.HealthState_HEALTH_STATE_DEGRADED}, nil
+}
+
+// thorough removes its table, be it there or not.
+type thorough struct{ inner }
+
+func removesItAgain(i inner) inner { return thorough{i} }
+
+func (t thorough) Cleanup(ctx context.Context, r *pb.CleanupRequest) (*pb.CleanupResponse, error) {
+	m, err := t.inner.Cleanup(ctx, r)
+	if err == nil && !r.GetDryRun() && r.GetScope() == pb.CleanupScope_CLEANUP_SCOPE_OWNED {
+		m.Items = append(m.Items, &pb.CleanupItem{Object: "table", Result: pb.CleanupResult_CLEANUP_RESULT_REMOVED})
+	}
+	return m, err
+}

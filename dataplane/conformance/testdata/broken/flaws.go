@@ -18,6 +18,8 @@ type flaw struct {
 	first    func() // before anything else
 	outlives bool   // goes on without its host
 	clings   bool   // ends with its host, also if it is to serve on
+	anyone   bool   // serves without a cookie
+	cuts     bool   // shortens a path that is too long
 }
 
 func find(name string) (flaw, error) {
@@ -59,7 +61,21 @@ func flaws() []flaw {
 		{name: "blocks-health", check: "concurrency.questions", service: blocksHealth},
 		{name: "bare-errors", check: "errors.reason", service: bareErrors},
 
+		{name: "starts-anywhere", check: "reconcile.begin-first", service: tapped(startsAnywhere)},
+		{name: "ignores-digest", check: "reconcile.digest-mismatch", service: tapped(ignoresDigest)},
+		{name: "counts-by-one", check: "reconcile.gap", service: tapped(countsByOne)},
+		{name: "continues-anyway", check: "session.opens-with-snapshot", service: tapped(continuesAnyway)},
+		{name: "configures-itself", check: "reconcile.not-configured", service: configuresItself},
+		{name: "no-limit", check: "large.limits", service: noLimit},
+
 		// The other calls.
+		{name: "nameless", check: "identity.info", service: nameless},
+		{name: "undecided", check: "probe.repeatable", service: undecided},
+		{name: "takes-anything", check: "config.rejects-bad", service: takesAnything},
+		{name: "untagged", check: "config.instance-id", service: untagged},
+		{name: "overlooks-keys", check: "config.unknown-key", provider: overlooksKeys},
+		{name: "degraded-somehow", check: "health.answers", service: degradedSomehow},
+		{name: "removes-it-again", check: "cleanup.idempotent", service: removesItAgain},
 		{name: "info-changes", check: "identity.pure", service: infoChanges},
 		{name: "probe-says-nothing", check: "probe.verdict", service: probeSaysNothing},
 		{name: "bad-config-replaces", check: "config.keeps-old", service: badConfigReplaces},
@@ -73,6 +89,8 @@ func flaws() []flaw {
 		// The process.
 		{name: "prints-before-handshake", check: "process.handshake", first: func() { fmt.Println("starting up …") }},
 		{name: "outlives-its-host", check: "process.host-loss", outlives: true},
+		{name: "serves-anyone", check: "process.by-hand", anyone: true},
+		{name: "cuts-paths", check: "process.long-path", cuts: true},
 		{name: "clings-to-its-host", check: "process.host-loss-serve", clings: true},
 	}
 }

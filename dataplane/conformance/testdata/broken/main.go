@@ -62,7 +62,7 @@ func run(args []string) error {
 	if len(args) == 2 && args[1] == "--plugin-info" {
 		return json.NewEncoder(os.Stdout).Encode(handshake.Describe(fake.New().Info()))
 	}
-	l, err := listen(args[1:])
+	l, err := f.listen(args[1:])
 	if err != nil {
 		return err
 	}
@@ -71,16 +71,19 @@ func run(args []string) error {
 }
 
 // listen takes the socket from --listen, or makes one and tells the host.
-func listen(args []string) (net.Listener, error) {
+func (f flaw) listen(args []string) (net.Listener, error) {
 	switch {
 	case len(args) == 2 && args[0] == "--listen":
 		path := strings.TrimPrefix(args[1], "unix:")
+		if f.cuts && len(path) > handshake.MaxSocketPathBytes {
+			path = path[:handshake.MaxSocketPathBytes]
+		}
 		if len(path) > handshake.MaxSocketPathBytes {
 			return nil, fmt.Errorf("the path %s has %d bytes, %d at most", path, len(path), handshake.MaxSocketPathBytes)
 		}
 		return net.Listen("unix", path)
-	case len(args) == 0 && os.Getenv(handshake.CookieKey) == handshake.CookieValue:
-		path := cmp.Or(os.Getenv(handshake.EnvSocket), filepath.Join(os.Getenv(handshake.EnvSocketDir), fmt.Sprint("broken", os.Getpid())))
+	case len(args) == 0 && (f.anyone || os.Getenv(handshake.CookieKey) == handshake.CookieValue):
+		path := cmp.Or(os.Getenv(handshake.EnvSocket), filepath.Join(cmp.Or(os.Getenv(handshake.EnvSocketDir), os.TempDir()), fmt.Sprint("broken", os.Getpid())))
 		l, err := net.Listen("unix", path)
 		if err == nil {
 			fmt.Println(handshake.Line(l.Addr()))

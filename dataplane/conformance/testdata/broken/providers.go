@@ -139,3 +139,14 @@ func (p prober) Probe(ctx context.Context) (dataplane.Report, error) {
 	}
 	return p.Provider.Probe(ctx)
 }
+
+// lax has an open schema, and reads what it knows of a configuration.
+type lax struct{ *fake.Provider }
+
+func overlooksKeys(p *fake.Provider) dataplane.Provider { return lax{p} }
+
+func (l lax) Info() dataplane.Info {
+	info := l.Provider.Info()
+	info.ConfigSchema = []byte(`{"type": "object"}`)
+	return info
+}

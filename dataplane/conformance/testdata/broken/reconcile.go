@@ -21,7 +21,9 @@ type meddler struct {
 	begin  func(*pb.Begin)
 	change func(*pb.Change) error
 	answer func(*pb.ReconcileResponse)
+	refuse func(*pb.Begin) error
 	commit bool // when the stream breaks off, take that for Commit
+	begins bool // without Begin, make one up
 	last   *pb.Begin
 }
 
@@ -29,7 +31,7 @@ type meddler struct {
 func tapped(meddle func(*meddler)) func(pb.DataPlaneProviderServer) pb.DataPlaneProviderServer {
 	return func(inner pb.DataPlaneProviderServer) pb.DataPlaneProviderServer {
 		m := &meddler{
-			begin: func(*pb.Begin) {}, change: func(*pb.Change) error { return nil }, answer: func(*pb.ReconcileResponse) {}, last: &pb.Begin{},
+			begin: func(*pb.Begin) {}, refuse: func(*pb.Begin) error { return nil }, change: func(*pb.Change) error { return nil }, answer: func(*pb.ReconcileResponse) {}, last: &pb.Begin{},
 		}
 		meddle(m)
 		return &tap{inner, m}
@@ -49,6 +51,7 @@ type tapStream struct {
 	stream
 	*meddler
 	open, ended bool
+	pending     *pb.ReconcileRequest
 	own         *pb.Begin
 }
 
@@ -60,7 +63,17 @@ func (s *tapStream) Context() context.Context {
 }
 
 func (s *tapStream) Recv() (*pb.ReconcileRequest, error) {
+	if m := s.pending; m != nil {
+		s.pending = nil
+		return m, nil
+	}
 	m, err := s.stream.Recv()
+	if err == nil && s.begins && !s.open && m.GetBegin() == nil && s.last.GetSession() != nil {
+		s.pending = m
+		m = &pb.ReconcileRequest{Step: &pb.ReconcileRequest_Begin{Begin: &pb.Begin{
+			Session: s.last.GetSession(), Base: s.last.GetGeneration(), Generation: s.last.GetGeneration() + 1, Completeness: pb.Completeness_COMPLETENESS_ALONE,
+		}}}
+	}
 	if err != nil {
 		if s.meddler.commit && s.open && !s.ended {
 			s.ended = true
@@ -69,6 +82,9 @@ func (s *tapStream) Recv() (*pb.ReconcileRequest, error) {
 		return nil, err
 	}
 	if b := m.GetBegin(); b.GetGeneration() > 0 && b.GetSession() != nil {
+		if err := s.refuse(b); err != nil {
+			return nil, err
+		}
 		s.meddler.begin(b)
 		s.open, s.own = true, b
 	}
@@ -113,6 +129,33 @@ func ignoresBaseMismatch(m *meddler) {
 	m.begin = func(b *pb.Begin) {
 		if b.GetBase() != 0 && proto.Equal(b.GetSession(), m.last.GetSession()) {
 			b.Base = m.last.GetGeneration()
+		}
+	}
+}
+
+func startsAnywhere(m *meddler) { m.begins = true }
+
+func ignoresDigest(m *meddler) {
+	m.begin = func(b *pb.Begin) {
+		if b.GetGeneration() == m.last.GetGeneration() {
+			b.Digest = m.last.GetDigest()
+		}
+	}
+}
+
+func countsByOne(m *meddler) {
+	m.refuse = func(b *pb.Begin) error {
+		if b.GetBase() != 0 && b.GetGeneration() > m.last.GetGeneration()+1 {
+			return status.Error(codes.FailedPrecondition, "a generation is missing")
+		}
+		return nil
+	}
+}
+
+func continuesAnyway(m *meddler) {
+	m.begin = func(b *pb.Begin) {
+		if !proto.Equal(b.GetSession(), m.last.GetSession()) {
+			b.Base = 0
 		}
 	}
 }
@@ -235,6 +278,28 @@ func (q *queue) Reconcile(s stream) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.DataPlaneProviderServer.Reconcile(s)
+}
+
+// selfish does not wait for its configuration.
+type selfish struct {
+	pb.DataPlaneProviderServer
+	once sync.Once
+}
+
+func configuresItself(inner pb.DataPlaneProviderServer) pb.DataPlaneProviderServer {
+	return &selfish{DataPlaneProviderServer: inner}
+}
+
+func (s *selfish) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.ConfigureResponse, error) {
+	s.once.Do(func() {})
+	return s.DataPlaneProviderServer.Configure(ctx, r)
+}
+
+func (s *selfish) Reconcile(st stream) error {
+	s.once.Do(func() {
+		_, _ = s.DataPlaneProviderServer.Configure(st.Context(), &pb.ConfigureRequest{InstanceId: "default"})
+	})
+	return s.DataPlaneProviderServer.Reconcile(st)
 }
 
 // blocker has one lock for everything.

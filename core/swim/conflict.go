@@ -32,6 +32,23 @@ func (n *Node) challenge(m *member) {
 	}
 }
 
+// namesakes looks for live members that took m's name while m was gone. Who
+// answers at its address is not asked: the probe of some period shows it, and a
+// member whose address leads elsewhere would come and go as fast as it refutes.
+func (n *Node) namesakes(m *member) {
+	if m.metaEpoch != m.value.Epoch {
+		return // it may have another name by now; its claim is still to come
+	}
+	if n.self.name == m.name {
+		n.investigate(EventNameConflict, n.self, m)
+	}
+	for _, o := range n.live.list {
+		if o != m && o.name == m.name {
+			n.investigate(EventNameConflict, o, m)
+		}
+	}
+}
+
 func (n *Node) clash(o, m *member) {
 	if o.name == m.name {
 		n.investigate(EventNameConflict, o, m)
@@ -59,12 +76,26 @@ func (n *Node) investigate(kind EventKind, o, m *member) {
 	}
 }
 
+// stands reports whether the two still clash: one of them may have gone, or
+// have started again under another name or at another address.
+func (c *conflict) stands() bool {
+	a, b := c.members[0], c.members[1]
+	if !a.value.State.Live() || !b.value.State.Live() {
+		return false
+	}
+	if c.kind == EventNameConflict {
+		return a.name == b.name
+	}
+	return a.addr == b.addr
+}
+
 // identified notes that m answered as itself, and reports the clashes in which
-// both sides did.
+// both sides did, in time and while they clash. Those that are over keep their
+// place to the end, or the bound on clashes would bound nothing.
 func (n *Node) identified(m *member) {
 	open := n.conflicts[:0]
 	for _, c := range n.conflicts {
-		if n.witness(&c, m) {
+		if c.endsAt.Before(n.now) || !c.stands() || n.witness(&c, m) {
 			open = append(open, c)
 		}
 	}

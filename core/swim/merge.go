@@ -38,6 +38,7 @@ func (n *Node) claim(c *wire.Message, from netip.AddrPort) {
 		n.insert(c, from)
 		return
 	}
+	known := m.metaEpoch
 	if !plausible(m.value, c.Value) {
 		n.counters.Implausible++
 		return
@@ -52,11 +53,15 @@ func (n *Node) claim(c *wire.Message, from netip.AddrPort) {
 	case order < 0:
 		n.stale(m, c.Value.State, from)
 	}
-	if moved && m.value.State.Live() {
+	switch {
+	case m.metaEpoch == known || !m.value.State.Live():
+	case moved:
 		if len(n.ready.Events) == told {
 			n.emit(Event{Kind: EventUpdated, From: from}, m, m.value)
 		}
 		n.challenge(m)
+	default:
+		n.namesakes(m)
 	}
 }
 
@@ -112,8 +117,12 @@ func (n *Node) raise(m *member, v model.Value, accusers wire.Accusers, from neti
 	}
 	n.move(m, was.State.Live(), v.State.Live())
 	n.spread(m, classClaim)
-	if kind := transition(was, v); kind != 0 {
+	kind := transition(was, v)
+	if kind != 0 {
 		n.emit(Event{Kind: kind, From: from}, m, was)
+	}
+	if kind == EventRevived {
+		n.namesakes(m)
 	}
 }
 

@@ -60,6 +60,73 @@ func TestPaperOwnNameConflict(t *testing.T) {
 	}
 }
 
+// "… both report", also where one of the two was held dead when the other came:
+// a partition hides a name that is in use.
+func TestPaperNameConflictAfterReturn(t *testing.T) {
+	for name, c := range map[string]struct {
+		restarts bool
+		taken    string // by the newcomer
+	}{
+		"refutes": {false, "n3"}, "starts again": {true, "n3"}, "own name": {false, "n1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := with(t, 2, 5)
+			back := r.peer(3)
+			if c.taken == "n1" { // of a member that nobody heard of as a double, as it never answered
+				back = &peer{id: 80, name: "n1", addr: addr(80), epoch: 1, mute: true}
+				r.peers = append(r.peers, back)
+				r.say(back, back.intro())
+			}
+			back.mute = true
+			r.run(30 * time.Second)
+			r.want(back.id, back.value(model.StateDead))
+			if c.taken == "n3" {
+				double := &peer{id: 90, name: "n3", addr: addr(90), epoch: 1}
+				r.peers = append(r.peers, double)
+				r.say(double, double.intro())
+			}
+			r.run(30 * time.Second)
+			if e := r.event(swim.EventNameConflict); e != nil {
+				t.Fatalf("reported although one of the two is dead: %s", e.Detail)
+			}
+			back.mute = false
+			if c.restarts {
+				back.epoch++
+				r.say(back) // its word alone, then its claim
+				r.say(back, back.intro())
+			} else {
+				back.incarnation++
+				r.say(back)
+			}
+			r.run(2 * time.Second)
+			if e := r.event(swim.EventNameConflict); e == nil || !strings.Contains(e.Detail, back.id.String()) {
+				t.Fatalf("event %+v: want the name reported", e)
+			}
+		})
+	}
+}
+
+// A clash that ended before both had answered is none: the one that was asked
+// in vain may come back under another name.
+func TestPaperEndedConflictIsNotReported(t *testing.T) {
+	for name, gone := range map[string]time.Duration{"soon": 2 * time.Second, "late": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			r := with(t, 2, 5)
+			double := &peer{id: 90, name: "n3", addr: addr(90), epoch: 1, mute: true}
+			r.peers = append(r.peers, double)
+			r.say(double, double.intro())
+			r.run(gone)
+			double.mute, double.name, double.epoch = false, "n90", 2
+			r.say(double, double.intro())
+			r.run(time.Minute)
+			r.want(90, double.value(model.StateAlive))
+			if e := r.event(swim.EventNameConflict); e != nil {
+				t.Fatalf("reported after its end: %s", e.Detail)
+			}
+		})
+	}
+}
+
 // Two ids at one address: whoever does not answer there is gone from it; if
 // both do, it is an error like a name in use twice.
 func TestPaperAddressConflict(t *testing.T) {

@@ -107,7 +107,7 @@ func parseOptions(b []byte) (options, error) {
 	var o options
 	if len(b) > 0 {
 		if err := json.Unmarshal(b, &o); err != nil {
-			return o, fmt.Errorf("%w: fake: configuration: %v", dataplane.ErrInvalid, err)
+			return o, fmt.Errorf("%w: fake: configuration: %w", dataplane.ErrInvalid, err)
 		}
 	}
 	if o.Delay != "" {

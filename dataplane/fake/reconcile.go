@@ -24,7 +24,7 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 		return dataplane.Result{}, fmt.Errorf("%w: fake: Reconcile", dataplane.ErrNotConfigured)
 	}
 	if err := p.kernel.unmark(); err != nil {
-		return dataplane.Result{}, fmt.Errorf("%w: fake: %v", dataplane.ErrFailed, err)
+		return dataplane.Result{}, fmt.Errorf("%w: fake: %w", dataplane.ErrFailed, err)
 	}
 	var result dataplane.Result
 	if p.kernel.known {
@@ -40,7 +40,7 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 		Complete: next.Completeness.Complete(),
 	}
 	if err := p.kernel.mark(p.state); err != nil {
-		return result, fmt.Errorf("%w: fake: %v", dataplane.ErrFailed, err)
+		return result, fmt.Errorf("%w: fake: %w", dataplane.ErrFailed, err)
 	}
 	return result, nil
 }

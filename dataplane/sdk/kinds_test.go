@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/fake"
@@ -65,7 +64,7 @@ func (p *process) Probe(ctx context.Context) (dataplane.Report, error) {
 
 func (p *process) Reconcile(ctx context.Context, next *dataplane.Snapshot, d dataplane.Delta) (dataplane.Result, error) {
 	if p.kind == "hangs" {
-		time.Sleep(time.Hour)
+		select {} // whatever happens to ctx
 	}
 	return p.Provider.Reconcile(ctx, next, d)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func TestApplyIsBuild(t *testing.T) {
-	for seed := range uint64(scale.N(2000)) {
+	for seed := range uint64(scale.N(400)) {
 		w := newWorld(seed)
 		v := view.New(self, 100)
 		for step := range 60 {
@@ -45,7 +45,7 @@ func recordsDiffer(a, b *view.View) bool {
 }
 
 func TestDiffIsWhatDiffers(t *testing.T) {
-	for seed := range uint64(scale.N(300)) {
+	for seed := range uint64(scale.N(100)) {
 		w := newWorld(seed)
 		views := []*view.View{nil, view.New(self, 1)}
 		for range 80 {

@@ -340,6 +340,7 @@ func TestReferenceProgram(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // also after a failure
 	eventually(t, "the socket", func() bool { _, err := os.Stat(socket); return err == nil })
 	h := connect(t, socket)
 	h.encoder = transfer.NewEncoder()
@@ -358,6 +359,7 @@ func TestReferenceProgram(t *testing.T) {
 	if err := again.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = again.Process.Kill() })
 	eventually(t, "the new socket", func() bool { now, err := os.Lstat(socket); return err == nil && !os.SameFile(before, now) })
 	h = connect(t, socket)
 	if st := must(h.State(t.Context(), &pb.StateRequest{}))(t); st.Generation != 1 {

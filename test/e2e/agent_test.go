@@ -25,6 +25,7 @@ type agent struct {
 	dir  string // data directory and API socket
 	join []string
 	args []string // beyond the usual
+	env  []string // likewise
 	proc *netns.Process
 }
 
@@ -86,7 +87,7 @@ func (a *agent) startAt(addr netip.Addr) {
 		"--gossip.bind", bind, "--gossip.insecure=true",
 		"--api.socket", a.socket(), "--http.listen", "off",
 	}
-	a.proc = a.node.Start(fairlead, append(args, a.args...))
+	a.proc = a.node.Start(fairlead, append(args, a.args...), a.env...)
 }
 
 func (a *agent) socket() string { return a.dir + ".sock" }

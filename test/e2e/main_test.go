@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// fairlead is the path of the binary under test. It is set once, before any
-// test runs.
-var fairlead string
+// fairlead is the path of the binary under test, plugins the directory with
+// those that it is to host: fake, the reference provider, and flawed, see
+// testdata. They are set once, before any test runs.
+var fairlead, plugins string
 
 func TestMain(m *testing.M) {
 	code, err := run(m)
@@ -22,19 +23,32 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
-	if fairlead = os.Getenv("FAIRLEAD_BIN"); fairlead != "" {
-		abs, err := filepath.Abs(fairlead)
-		fairlead = abs
-		return m.Run(), err
+	var err error
+	if plugins, err = os.MkdirTemp("", "fairlead-e2e-"); err != nil {
+		return 1, err
 	}
-	dir, err := os.MkdirTemp("", "fairlead-e2e-")
+	defer os.RemoveAll(plugins)
+	if err := build(filepath.Join(plugins, "fake"), "../../dataplane/fake/fairlead-dataplane-fake"); err != nil {
+		return 1, err
+	}
+	if err := build(filepath.Join(plugins, "flawed"), "./testdata/flawed"); err != nil {
+		return 1, err
+	}
+	if fairlead = os.Getenv("FAIRLEAD_BIN"); fairlead != "" {
+		fairlead, err = filepath.Abs(fairlead)
+	} else {
+		fairlead = filepath.Join(plugins, "fairlead")
+		err = build(fairlead, "../../cmd/fairlead")
+	}
 	if err != nil {
 		return 1, err
 	}
-	defer os.RemoveAll(dir)
-	fairlead = filepath.Join(dir, "fairlead")
-	if out, err := exec.Command("go", "build", "-o", fairlead, "../../cmd/fairlead").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("build the agent: %w\n%s", err, out)
-	}
 	return m.Run(), nil
+}
+
+func build(path, pkg string) error {
+	if out, err := exec.Command("go", "build", "-o", path, pkg).CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+	}
+	return nil
 }

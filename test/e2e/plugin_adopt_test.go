@@ -1,0 +1,239 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/scale"
+)
+
+const serveOn = `{"fake":{"on_host_loss":"serve"}}`
+
+// TestPluginAgentKilled: kill -9 of the agent leaves no plugin for longer than
+// 3 s, and the next agent starts one of its own.
+func TestPluginAgentKilled(t *testing.T) {
+	t.Parallel()
+	a := newHost(t, "fake")
+	a.install("fake", "fake")
+	for range scale.N(100) {
+		a.start()
+		a.served(a.socketOf(a.ready("fake", 1)))
+		a.kill()
+		a.eventually(3*time.Second, "no plugin is left", a.noProcess)
+	}
+	a.start()
+	a.served(a.socketOf(a.ready("fake", 1)))
+	a.terminate()
+	left, err := filepath.Glob(filepath.Join(a.runDir(), ".s-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("directories of starts that are left: %v, %v", left, err)
+	}
+}
+
+// TestPluginServesOn: a plugin that is to outlive the agent serves on after
+// kill -9 of it, each time the same process, and obeys the next one.
+func TestPluginServesOn(t *testing.T) {
+	t.Parallel()
+	a := newHost(t, "fake")
+	a.args = append(a.args, "--plugins", serveOn)
+	a.install("fake", "fake")
+	a.start()
+	life := a.ready("fake", 1)
+	socket := a.socketOf(life)
+	was := a.served(socket)
+	for range scale.N(100) {
+		a.kill()
+		if p, err := serves(socket); err != nil || p.Generation != was.Generation {
+			t.Fatalf("without an agent it has %+v, %v; before %+v", p, err, was)
+		}
+		a.start()
+		next := a.ready("fake", 1)
+		if next.Kind != "kept" || next.PID != life.PID {
+			t.Fatalf("the next agent has a %s, pid %d; want that of before, %d", next.Kind, next.PID, life.PID)
+		}
+		a.obeyed(socket, 2*time.Second)
+		was = a.served(socket)
+	}
+	a.terminate()
+	if got := a.pluginProcesses(); !slices.Equal(got, []int{life.PID}) {
+		t.Errorf("after an orderly stop the processes are %v, want %d: it serves until the next agent comes", got, life.PID)
+	}
+	if _, err := serves(socket); err != nil {
+		t.Errorf("after an orderly stop: %v", err)
+	}
+}
+
+// obeyed waits until the provider at a socket obeys the agent's session.
+func (a *agent) obeyed(socket string, within time.Duration) {
+	a.t.Helper()
+	var want dataplane.Session
+	a.eventually(within, "the plugin has the agent's session", func() error {
+		if want == (dataplane.Session{}) {
+			if _, err := a.members(); err != nil {
+				return err
+			}
+			want = a.identity()
+		}
+		p, err := serves(socket)
+		if err == nil && p.Session != want {
+			err = fmt.Errorf("it obeys %v, want %v", p.Session, want)
+		}
+		return err
+	})
+}
+
+// TestPluginDataDirLost: an adopted provider takes the session of an agent that
+// lost its data directory, and so its identity, within 2 s of its start.
+func TestPluginDataDirLost(t *testing.T) {
+	t.Parallel()
+	a := newHost(t, "fake")
+	a.args = append(a.args, "--plugins", serveOn)
+	a.install("fake", "fake")
+	a.start()
+	life := a.ready("fake", 1)
+	socket := a.socketOf(life)
+	before := a.served(socket)
+	a.kill()
+	if err := os.RemoveAll(a.dir); err != nil {
+		t.Fatal(err)
+	}
+	a.start()
+	a.obeyed(socket, 2*time.Second)
+	if is := a.identity(); is.AgentID == before.Session.AgentID {
+		t.Errorf("the agent is still %s: nothing was tested", is.AgentID)
+	}
+	if next := a.ready("fake", 1); next.PID != life.PID {
+		t.Errorf("its process is %d, want %d", next.PID, life.PID)
+	}
+}
+
+// TestPluginTwoAgents: agents of one host that use the same plugins, and one
+// kernel, do not disturb each other.
+func TestPluginTwoAgents(t *testing.T) {
+	t.Parallel()
+	one := newHost(t, "fake")
+	kernel := one.dir + ".kernel"
+	two := &agent{t: t, name: "other", node: one.node, dir: one.dir + "-other"}
+	two.hosts("fake")
+	one.installKernel(kernel)
+	two.installKernel(kernel)
+	one.start()
+	two.startAt(netip.MustParseAddr("127.0.0.1"))
+	life, other := one.ready("fake", 1), two.ready("fake", 1)
+	one.served(one.socketOf(life))
+	socket := two.socketOf(other)
+	was := two.served(socket)
+
+	unharmed := func(what string) {
+		t.Helper()
+		is, err := serves(socket)
+		if err != nil || is.Session != was.Session || is.Generation != was.Generation {
+			t.Errorf("%s: the other's plugin has %+v, %v; before %+v", what, is, err, was)
+		}
+		if got := two.pluginProcesses(); !slices.Equal(got, []int{other.PID}) {
+			t.Errorf("%s: the other's processes are %v, want %d", what, got, other.PID)
+		}
+		if lost := two.entries("plugin was lost"); len(lost) > 0 {
+			t.Errorf("%s: the other lost its plugin: %s", what, lost[0].Text)
+		}
+	}
+	one.kill()
+	one.eventually(3*time.Second, "the plugin of the killed one is gone", one.noProcess)
+	unharmed("kill -9 of the agent")
+	one.start()
+	one.served(one.socketOf(one.ready("fake", 1)))
+	unharmed("its return")
+	one.terminate()
+	unharmed("its stop")
+	if kept, err := filepath.Glob(filepath.Join(kernel, "*", "applied")); err != nil || len(kept) != 2 {
+		t.Errorf("in the kernel: %v, %v; want what either agent programmed, kept", kept, err)
+	}
+}
+
+// aloneAt starts the reference provider by itself.
+func (a *agent) aloneAt(args ...string) *netns.Process {
+	a.t.Helper()
+	path := a.install("fake", "fake")
+	return a.node.Start(path, args)
+}
+
+// TestPluginAlone: a provider that runs by itself is adopted, whoever of the
+// two starts first, and no agent ends it.
+func TestPluginAlone(t *testing.T) {
+	t.Parallel()
+	a := newHost(t, "fake")
+	socket := a.dir + ".fake.sock"
+	a.args = append(a.args, "--plugins", fmt.Sprintf(`{"fake":{"socket":%q}}`, socket))
+	provider := a.aloneAt("--listen", "unix:"+socket)
+	unharmed := func(what string) {
+		t.Helper()
+		select {
+		case <-provider.Done():
+			t.Fatalf("%s ended the provider:\n%s", what, provider.Output())
+		default:
+		}
+		if _, err := serves(socket); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	a.eventually(5*time.Second, "it listens", func() error { _, err := os.Stat(socket); return err })
+	a.start()
+	if life := a.ready("fake", 1); life.Kind != "alone" {
+		t.Errorf("it is a %s", life.Kind)
+	}
+	a.obeyed(socket, 5*time.Second)
+	a.kill()
+	unharmed("kill -9 of the agent")
+	a.start()
+	a.obeyed(socket, 5*time.Second)
+	a.terminate()
+	unharmed("a stop of the agent")
+	a.start()
+	a.obeyed(socket, 5*time.Second)
+
+	provider.Kill()
+	a.eventually(5*time.Second, "the loss is in the log", func() error { return a.printed("plugin was lost", `"fake"`) })
+	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	provider = a.aloneAt("--listen", "unix:"+socket)
+	a.ready("fake", 2)
+	a.obeyed(socket, 5*time.Second)
+	if n := len(a.pluginProcesses()); n != 1 {
+		t.Errorf("%d processes, want the one that runs by itself", n)
+	}
+}
+
+// TestPluginFollows: a provider that pulls from the agent gets its services,
+// and again from the next agent.
+func TestPluginFollows(t *testing.T) {
+	t.Parallel()
+	a := newHost(t, "off")
+	socket := a.dir + ".fake.sock"
+	provider := a.aloneAt("--listen", "unix:"+socket, "--follow", "unix:"+a.socket(), "--instance-id", "alone")
+	a.start()
+	a.obeyed(socket, 10*time.Second)
+	a.kill()
+	if _, err := serves(socket); err != nil {
+		t.Errorf("without an agent: %v", err)
+	}
+	a.start()
+	a.obeyed(socket, 15*time.Second)
+	a.terminate()
+	select {
+	case <-provider.Done():
+		t.Errorf("it ended:\n%s", provider.Output())
+	default:
+	}
+	if strings.Contains(provider.Output(), "panic") {
+		t.Error(provider.Output())
+	}
+}

@@ -51,7 +51,7 @@ func openDataDir(path string, random io.Reader) (*dataDir, error) {
 		return &dataDir{id: id}, nil
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("%w %s cannot be created: %w: set node.data_dir to a directory that the agent may write", ErrDataDir, path, err)
+		return nil, fmt.Errorf("%w %s cannot be created: %w: %s", ErrDataDir, path, err, diskRemedy(err, "set node.data_dir to a directory that the agent may write"))
 	}
 	lock, err := lockDir(path)
 	if err != nil {
@@ -70,7 +70,7 @@ func lockDir(path string) (*os.File, error) {
 	name := filepath.Join(path, lockFile)
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("%w %s cannot be used: %w: give it to the user that runs the agent, or set node.data_dir", ErrDataDir, path, err)
+		return nil, fmt.Errorf("%w %s cannot be used: %w: %s", ErrDataDir, path, err, diskRemedy(err, "give it to the user that runs the agent, or set node.data_dir"))
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -89,9 +89,21 @@ func lockDir(path string) (*os.File, error) {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w %s cannot be locked: %w: it must lie on a local, writable file system", ErrDataDir, path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("%w %s cannot be locked: %w: %s", ErrDataDir, path, err, diskRemedy(err, "it must lie on a local, writable file system")), f.Close())
 	}
 	return f, nil
+}
+
+// diskRemedy says what to do about err: what the disk itself asks for, else
+// otherwise.
+func diskRemedy(err error, otherwise string) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "free some space (df and df -i show what is full), or set node.data_dir"
+	case errors.Is(err, syscall.EROFS):
+		return "mount it writable, or set node.data_dir"
+	}
+	return otherwise
 }
 
 // load reads node.json. A damaged file is never replaced by a new identity:
@@ -140,7 +152,7 @@ func (d *dataDir) persistEpoch(epoch uint64) error {
 		return err
 	}
 	if err := durable.Replace(d.file(nodeFile), append(data, '\n')); err != nil {
-		return fmt.Errorf("%w: boot counter %d cannot be written to %s: %w: make the directory writable and free some space", ErrDataDir, epoch, d.file(nodeFile), err)
+		return fmt.Errorf("%w: boot counter %d cannot be written to %s: %w: %s", ErrDataDir, epoch, d.file(nodeFile), err, diskRemedy(err, "make the directory writable"))
 	}
 	d.epoch = epoch
 	return nil

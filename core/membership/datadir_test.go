@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -127,5 +128,18 @@ func TestBootCounterThatCannotBeWrittenStopsTheStart(t *testing.T) {
 	}
 	if epoch, err := d.boot(); !errors.Is(err, ErrDataDir) || epoch != 0 {
 		t.Errorf("boot: %d, %v, want ErrDataDir", epoch, err)
+	}
+}
+
+func TestRemedyIsWhatTheDiskNeeds(t *testing.T) {
+	for err, want := range map[error]string{
+		syscall.ENOSPC: "free some space",
+		syscall.EDQUOT: "free some space",
+		syscall.EROFS:  "mount it writable",
+		syscall.EACCES: "otherwise",
+	} {
+		if got := diskRemedy(&os.PathError{Op: "write", Path: "lock", Err: err}, "otherwise"); !strings.HasPrefix(got, want) {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,8 +24,6 @@ type planes struct {
 	agent   *Agent
 	views   *viewer.Viewer
 	metrics *reconcile.Metrics
-	source  *reconcile.Source
-
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -34,6 +33,7 @@ type planes struct {
 	renewed context.CancelFunc // ends the session's calls
 	inForce context.Context
 	loops   map[string]*reconcile.Loop
+	source  *reconcile.Source
 }
 
 // startView follows membership with a view, and offers it to providers that
@@ -58,7 +58,6 @@ func (a *Agent) startView(c *cleanups) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &planes{agent: a, views: views, metrics: metrics, ctx: ctx, cancel: cancel}
 	p.renew()
-	p.source = reconcile.NewSource(p.config(""))
 	p.running.Go(p.followEpoch)
 	a.planes = p
 	c.add(func(context.Context) { p.stop() })
@@ -75,6 +74,7 @@ func (a *Agent) startPlugins(c *cleanups) error {
 	}
 	host, err := pluginhost.New(a.hostConfig(loaded, wish))
 	if err != nil {
+		err = fmt.Errorf("%w (it stands beside api.socket, or below node.data_dir if that is off: set api.socket to move it, dataplane to off to do without)", err)
 		if !wish.Written {
 			a.log.Warn("this node has no data plane", "error", err)
 			return nil
@@ -168,6 +168,7 @@ func (p *planes) renew() {
 	p.session = dataplane.Session{AgentID: self.ID.String(), BootEpoch: self.Value.Epoch}
 	p.inForce, p.renewed = context.WithCancel(p.ctx)
 	p.loops = make(map[string]*reconcile.Loop)
+	p.source = reconcile.NewSource(p.config(""))
 }
 
 // loop returns the loop of a provider in the present session, and how long

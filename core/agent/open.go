@@ -154,7 +154,7 @@ func (a *Agent) serve(c *cleanups, b bound) {
 		Events:   table{a.members},
 		Leaver:   a.leaver,
 		Settings: settings{a},
-		Source:   a.planes.source,
+		Source:   source{planes: a.planes},
 	}, a.log.With("part", "api"))
 	if b.socket != nil {
 		server.Serve(b.socket, api.AccessAll)

@@ -21,11 +21,16 @@ const registeredFile = "registered.json"
 // registeredBytes bounds that file: record.MaxServices entries.
 const registeredBytes = 1 << 20
 
-// publishRecord tells the cluster what the configuration says runs here.
+// publishRecord tells the cluster what the configuration says runs here. That
+// it is nothing needs telling after a restart: others hold the record of the
+// run before.
 func (a *Agent) publishRecord() error {
 	cfg := a.config()
 	if len(cfg.Services) == 0 {
-		return nil
+		if a.members.Snapshot().Self.Value.Epoch == 1 {
+			return nil
+		}
+		return a.members.SetRecord(nil, nil)
 	}
 	registered, err := a.registered(cfg)
 	if err != nil {

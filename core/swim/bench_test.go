@@ -66,6 +66,34 @@ func BenchmarkStepPing(b *testing.B) {
 	}
 }
 
+// BenchmarkStepPingFlooded is the same while 5,000 members started anew wait to
+// be told of: what a packet carries costs, what it has no room for must not.
+func BenchmarkStepPingFlooded(b *testing.B) {
+	node, codec, now := idle(b, 10)
+	ping := codec.Seal(wire.AppendPing(codec.Begin(nil, 7, 1, 0), 5, 1))
+	b.ReportAllocs()
+	for epoch, left := uint64(0), 0; b.Loop(); left-- {
+		if left == 0 {
+			b.StopTimer()
+			epoch, left = epoch+1, 1000
+			for i := model.NodeID(100); i < 5100; i++ {
+				start := wire.Claimed{Subject: i, Value: model.Value{Epoch: epoch}, Name: "n" + i.String(), Addr: addr(int(i))}
+				if err := node.Step(addr(7), codec.Seal(wire.AppendClaim(codec.Begin(nil, 7, 1, 0), &start)), now); err != nil {
+					b.Fatal(err)
+				}
+			}
+			node.Ready()
+			b.StartTimer()
+		}
+		if err := node.Step(addr(7), ping, now); err != nil {
+			b.Fatal(err)
+		}
+		if len(node.Ready().Packets) != 1 {
+			b.Fatal("no ack")
+		}
+	}
+}
+
 // BenchmarkTickIdle measures a period of a node of 1,000 members: a ping out,
 // its ack in.
 func BenchmarkTickIdle(b *testing.B) {

@@ -24,11 +24,16 @@ const claimShare = 0.7
 // in looking for one.
 const leastRumour = 14
 
+// maxMisfits is how many rumours are found too long for what is left of a
+// packet before it goes as it is: a search for one that fits would cost a pass
+// over all news for a few bytes.
+const maxMisfits = 32
+
 // rumour is the news about one subject in one class. What it says is encoded
 // from the subject when it is sent, so it is always the newest.
 //
 // Invariant: a subject has at most one rumour per class; 0 <= sends < limit
-// while queued.
+// while queued, where limit is that of the members when it was last sent.
 type rumour struct {
 	subject *member
 	class   class
@@ -60,8 +65,11 @@ func (q *queue) remove(r *rumour) {
 		return
 	}
 	level := q.bySends[r.sends]
-	if i := slices.Index(level, r); i >= 0 {
-		q.bySends[r.sends] = slices.Delete(level, i, i+1)
+	for i := range slices.Backward(level) { // the newest are sent first, and then move on
+		if level[i] == r {
+			q.bySends[r.sends] = slices.Delete(level, i, i+1)
+			break
+		}
 	}
 	r.queued = false
 	q.count--
@@ -136,9 +144,10 @@ func (n *Node) piggyback(buf []byte, limit int) []byte {
 
 // fill appends rumours of one class that take at most room bytes.
 func (n *Node) fill(buf []byte, c class, room int) []byte {
+	misfits := 0
 	for _, level := range n.queues[c].bySends {
 		for _, r := range slices.Backward(level) {
-			if room < leastRumour {
+			if room < leastRumour || misfits == maxMisfits {
 				return buf
 			}
 			if slices.Contains(n.sent, r) {
@@ -148,6 +157,7 @@ func (n *Node) fill(buf []byte, c class, room int) []byte {
 			buf = n.appendRumour(buf, r)
 			if len(buf)-before > room {
 				buf = buf[:before]
+				misfits++
 				continue
 			}
 			room -= len(buf) - before

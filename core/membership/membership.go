@@ -41,6 +41,7 @@ type Membership struct {
 	keeper   *peersKeeper // nil without a data directory
 	earlier  []peer       // members of the last run
 	inbound  *inboundStreams
+	foreign  foreignWarner
 	outbound chan struct{} // one token per stream open
 
 	ctx    context.Context // ends with Close

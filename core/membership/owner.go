@@ -3,6 +3,7 @@ package membership
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -44,11 +45,12 @@ type owner struct {
 	silenced  string    // why the node fell silent for good, in its own words
 	left      chan struct{}
 	leaving   bool
-	exchanged bool // as published
+	exchanged bool      // as published
+	aloneAt   time.Time // when to look whether to warn; zero: not any more
 }
 
 func newOwner(m *Membership, node *swim.Node, now time.Time) *owner {
-	o := &owner{m: m, node: node, defs: newDefinitions(m.cfg.Rand), dirty: true, checked: now}
+	o := &owner{m: m, node: node, defs: newDefinitions(m.cfg.Rand), dirty: true, checked: now, aloneAt: now.Add(aloneAfter)}
 	node.Join(m.contacts.addrs(), now)
 	o.publish(now)
 	return o
@@ -94,6 +96,9 @@ func (o *owner) due() time.Time {
 	if o.unwritten != 0 && o.retry.Before(due) {
 		due = o.retry
 	}
+	if !o.aloneAt.IsZero() && o.aloneAt.Before(due) {
+		due = o.aloneAt
+	}
 	return due
 }
 
@@ -103,6 +108,7 @@ func (o *owner) tick(now time.Time) {
 	}
 	o.node.Tick(now)
 	o.flush(now)
+	o.warnAlone(now)
 	for _, req := range o.defs.begin(o.table, now) {
 		o.m.pull(req)
 	}
@@ -125,6 +131,7 @@ func (o *owner) step(p *packet) {
 	now := o.m.cfg.Now()
 	if err := o.node.Step(p.from, p.data, now); err != nil {
 		o.m.metrics.reject(err)
+		o.m.warnForeign(net.UDPAddrFromAddrPort(p.from), err)
 	}
 	o.m.packets.free(p)
 	o.flush(now)

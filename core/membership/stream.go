@@ -132,6 +132,7 @@ func (m *Membership) serve(conn net.Conn) error {
 			p, err := m.codec.Open(buf)
 			if err != nil {
 				m.metrics.reject(err)
+				m.warnForeign(conn.RemoteAddr(), err)
 				return err
 			}
 			m.inbound.spoke(conn)

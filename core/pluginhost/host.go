@@ -66,8 +66,9 @@ type Provider struct {
 	Client pb.DataPlaneProviderClient
 	// Lost is closed when this life is over; the next one is another Provider.
 	Lost <-chan struct{}
-	// Restart asks for a new life, for example as Reconcile hangs. It returns
-	// at once; of a provider that runs by itself it only renews the connection.
+	// Restart asks for a new life, as this one is of no use. It returns at once,
+	// and counts as a loss: who needs one again and again gets it ever later. Of
+	// a provider that runs by itself it only renews the connection.
 	Restart func(reason string)
 }
 

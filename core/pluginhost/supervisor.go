@@ -229,7 +229,10 @@ func (s *supervisor) live(ctx context.Context, i *instance) (reason string, read
 	s.to(StateReady, "")
 	began := s.host.cfg.Now()
 	if s.host.cfg.OnReady != nil {
-		s.host.cfg.OnReady(Provider{Name: s.name, Kind: i.kind, Info: i.info, Client: i.client, Lost: i.lost, Restart: s.ask})
+		s.host.cfg.OnReady(Provider{
+			Name: s.name, Kind: i.kind, Info: i.info, Client: i.client, Lost: i.lost,
+			Restart: func(reason string) { i.lose("it is of no use: %s", reason) },
+		})
 	}
 	select {
 	case <-ctx.Done():

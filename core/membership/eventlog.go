@@ -11,8 +11,13 @@ import (
 	"github.com/fairlead/fairlead/core/swim"
 )
 
-// eventLogSize is how many events a reader may lag before it is reset.
-const eventLogSize = 4096
+const (
+	// eventLogSize is how many events a reader may lag before it is reset.
+	eventLogSize = 4096
+	// eventLogBytes bounds the definitions and vectors that events keep alive
+	// although their member has newer ones: a reader of large ones may lag less.
+	eventLogBytes = 64 << 20
+)
 
 // Event is one change of the member table, or of this node's own standing.
 type Event struct {
@@ -32,11 +37,14 @@ type Update struct {
 	Reset *Snapshot // if not nil, Event is zero; the next event is Reset.Seq+1
 }
 
-// eventLog is a bounded log of events with any number of readers.
+// eventLog is a log of events, bounded in number and bytes, with any number of
+// readers.
 type eventLog struct {
 	mu     sync.Mutex
 	ring   []Event       // Invariant: ring[seq%size] holds event seq for last-held < seq <= last
 	held   uint64        // number of events held, at most len(ring)
+	bytes  int           // of the records in them
+	budget int           // for bytes; the newest event is held in any case
 	last   uint64        // sequence number of the newest event, 0 before the first
 	more   chan struct{} // closed and replaced by each append
 	ended  bool
@@ -46,7 +54,7 @@ type eventLog struct {
 // newEventLog returns an empty log of size events; latest gives the snapshot
 // for resets and must include every event that was appended.
 func newEventLog(size int, latest func() *Snapshot) *eventLog {
-	return &eventLog{ring: make([]Event, size), more: make(chan struct{}), latest: latest}
+	return &eventLog{ring: make([]Event, size), budget: eventLogBytes, more: make(chan struct{}), latest: latest}
 }
 
 // append adds events, which carry consecutive sequence numbers.
@@ -57,12 +65,29 @@ func (l *eventLog) append(events []Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range events {
+		if l.held == uint64(len(l.ring)) {
+			l.dropLocked()
+		}
 		l.last = e.Seq
 		l.ring[e.Seq%uint64(len(l.ring))] = e
-		l.held = min(l.held+1, uint64(len(l.ring)))
+		l.held++
+		l.bytes += recordBytes(&e)
+		for l.bytes > l.budget && l.held > 1 {
+			l.dropLocked()
+		}
 	}
 	l.wakeLocked()
 }
+
+// dropLocked forgets the oldest event held.
+func (l *eventLog) dropLocked() {
+	oldest := &l.ring[(l.last-l.held+1)%uint64(len(l.ring))]
+	l.bytes -= recordBytes(oldest)
+	*oldest = Event{}
+	l.held--
+}
+
+func recordBytes(e *Event) int { return len(e.Member.Definition) + len(e.Member.Vector) }
 
 // end wakes all readers for good.
 func (l *eventLog) end() {

@@ -53,6 +53,39 @@ func TestLaggingReaderIsResetAndGoesOn(t *testing.T) {
 	}
 }
 
+func TestLargeRecordsShortenTheLog(t *testing.T) {
+	var latest Snapshot
+	l := newEventLog(8, func() *Snapshot { s := latest; return &s })
+	l.budget = 100
+	held := func() (n, bytes int) {
+		for _, e := range l.ring {
+			bytes += recordBytes(&e)
+			if e.Seq != 0 {
+				n++
+			}
+		}
+		return n, bytes
+	}
+	for seq, size := range []int{0, 30, 30, 30, 30, 0, 101, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 99} {
+		if seq == 0 {
+			continue
+		}
+		latest = Snapshot{Seq: uint64(seq)}
+		l.append([]Event{{Seq: uint64(seq), Member: Member{Definition: make([]byte, size/2), Vector: make([]byte, size-size/2)}}})
+		n, bytes := held()
+		if uint64(n) != l.held || bytes != l.bytes || n == 0 || bytes > l.budget && n > 1 {
+			t.Fatalf("event %d: %d events of %d bytes in the ring, %d of %d counted, at most %d allowed", seq, n, bytes, l.held, l.bytes, l.budget)
+		}
+		// Whoever saw all but what is held is given it, whoever saw less a reset.
+		if u, ok, _ := l.after(uint64(seq - n)); !ok || u.Reset != nil || u.Event.Seq != uint64(seq-n+1) {
+			t.Fatalf("event %d: after %d held: %+v", seq, n, u)
+		}
+		if u, ok, _ := l.after(uint64(seq - n - 1)); seq > n && (!ok || u.Reset == nil) {
+			t.Fatalf("event %d: a reader that lags by %d got %+v, want a reset", seq, n+1, u)
+		}
+	}
+}
+
 func TestReaderOfANewerSnapshotWaitsForItsEvents(t *testing.T) {
 	l := newEventLog(4, func() *Snapshot { return &Snapshot{Seq: 2} })
 	l.append([]Event{{Seq: 1}})

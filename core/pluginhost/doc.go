@@ -28,7 +28,7 @@
 //
 // # What a child can rely on, and what holds for it
 //
-// It has a session of its own, an environment of five variables and those of
+// It has a session of its own, four variables of the agent and those of
 // the handshake, and the host's end of a pipe. Its end is noticed from the
 // process, not from its pipes; what it leaves in its process group ends with it.
 // Its standard error goes to the log, as fast as it may, and is never a reason

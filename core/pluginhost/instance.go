@@ -205,7 +205,7 @@ func (i *instance) leave() {
 }
 
 // stop ends an instance in a bounded time: it asks, it insists, it kills. What
-// is programmed stays.
+// is programmed stays. Of a provider that runs by itself it lets go.
 func (i *instance) stop(t Timing) {
 	defer i.lose("it was stopped")
 	defer i.disconnect()
@@ -227,7 +227,7 @@ func (i *instance) stop(t Timing) {
 	i.forget()
 }
 
-// kill ends a process that is lost.
+// kill ends the process, if it is ours, of an instance that is of no use.
 func (i *instance) kill() {
 	i.disconnect()
 	if i.proc == nil {

@@ -106,8 +106,9 @@ func bePlugin() int {
 		return serveRaw(p, false)
 	case "go-plugin":
 		return serveGoPlugin(p)
-	case "grandchild":
+	case "grandchild", "daemon":
 		c := exec.Command("/bin/sleep", "1000")
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: b.Mode == "daemon"}
 		c.Stdout, c.Stderr = os.Stdout, os.Stderr
 		if err := c.Start(); err != nil {
 			return 1
@@ -196,7 +197,7 @@ func (p *provider) Health(ctx context.Context) dataplane.Health {
 
 // tell writes down what the process sees.
 func (p *provider) tell(c dataplane.Config) {
-	if p.b.Out == "" || p.b.Mode == "grandchild" {
+	if p.b.Out == "" || p.b.Mode == "grandchild" || p.b.Mode == "daemon" {
 		return
 	}
 	status, _ := os.ReadFile("/proc/self/status")

@@ -145,7 +145,7 @@ func (s *supervisor) begin(ctx context.Context) (*instance, error) {
 		if i.proc != nil && errors.Is(err, dataplane.ErrFailed) {
 			i.proc.ended(endTime) // it may have panicked, and be about to say so
 		}
-		s.giveUp(i)
+		i.kill()
 		return nil, s.host.withWords(err, i)
 	}
 	s.to(StateConfigured, "")
@@ -191,18 +191,9 @@ func (s *supervisor) configure(ctx context.Context, i *instance) error {
 	return nil
 }
 
-// giveUp ends an instance that is of no use.
-func (s *supervisor) giveUp(i *instance) {
-	if i.kind == KindAlone {
-		i.leave()
-		return
-	}
-	i.kill()
-}
-
 // finish ends an instance as the agent stops.
 func (s *supervisor) finish(i *instance) {
-	if i.kind == KindAlone || s.host.hosting(s.name).outlives {
+	if s.host.hosting(s.name).outlives {
 		i.leave()
 		return
 	}
@@ -240,24 +231,16 @@ func (s *supervisor) live(ctx context.Context, i *instance) (reason string, read
 		return "", 0, true
 	case reason := <-s.asked:
 		s.host.log.Info("plugin is restarted", "plugin", s.name, "reason", reason)
-		s.restart(i)
+		s.to(StateStarting, "")
+		i.stop(s.host.cfg.Timing)
 		return "", 0, true
 	case <-i.lost:
 	}
 	s.host.metrics.losses.WithLabelValues(s.name).Inc()
 	s.change(func(st *Status) { st.Losses++ })
-	s.giveUp(i)
+	i.kill()
 	s.mourn(i)
 	return i.cause, s.host.cfg.Now().Sub(began), false
-}
-
-func (s *supervisor) restart(i *instance) {
-	s.to(StateStarting, "")
-	if i.kind == KindAlone {
-		i.leave()
-		return
-	}
-	i.stop(s.host.cfg.Timing)
 }
 
 // mourn logs how a provider ended, and its last words.

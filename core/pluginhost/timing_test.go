@@ -33,7 +33,10 @@ func TestBackoff(t *testing.T) {
 	if !loop || delay > rule.Most || delay < rule.Most*4/5 {
 		t.Errorf("the fifth: %v, loop %v", delay, loop)
 	}
-	// Sixty seconds of health make it new.
+	// Less than sixty seconds of health are none, sixty make it new.
+	if delay, loop = l.lost(now, 59*time.Second, rng); !loop || delay < rule.Most*4/5 {
+		t.Errorf("after little health: %v, loop %v", delay, loop)
+	}
 	delay, loop = l.lost(now.Add(time.Second), 60*time.Second, rng)
 	if loop || delay > rule.First {
 		t.Errorf("after health: %v, loop %v", delay, loop)

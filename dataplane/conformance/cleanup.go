@@ -47,14 +47,14 @@ func cleanupChecks() []Check {
 func (k *kit) cleanup(ctx context.Context, r *pb.CleanupRequest) ([]*pb.CleanupItem, error) {
 	m, err := k.client().Cleanup(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("Cleanup(%v): %w", r, err)
+		return nil, failf("Cleanup(%v): %w", r, err)
 	}
 	for _, i := range m.GetItems() {
 		if _, known := pb.CleanupResult_name[int32(i.GetResult())]; !known || i.GetResult() == 0 || i.GetObject() == "" {
-			return nil, fmt.Errorf("Cleanup answered object %q with %v", i.GetObject(), i.GetResult())
+			return nil, failf("Cleanup answered object %q with %v", i.GetObject(), i.GetResult())
 		}
 		if i.GetResult() == pb.CleanupResult_CLEANUP_RESULT_FAILED {
-			return nil, fmt.Errorf("Cleanup of %s failed: %s", i.GetObject(), i.GetMessage())
+			return nil, failf("Cleanup of %s failed: %s", i.GetObject(), i.GetMessage())
 		}
 	}
 	return m.GetItems(), nil
@@ -123,7 +123,7 @@ func cleanupOthers(ctx context.Context, k *kit) error {
 	}
 	for _, i := range items {
 		if i.GetResult() == pb.CleanupResult_CLEANUP_RESULT_REMOVED {
-			return fmt.Errorf("Cleanup of an instance that has nothing removed %s", i.GetObject())
+			return failf("Cleanup of an instance that has nothing removed %s", i.GetObject())
 		}
 	}
 	if err := k.stays(ctx, "the Cleanup of another instance"); err != nil {
@@ -186,7 +186,7 @@ func cleanupIdempotent(ctx context.Context, k *kit) error {
 		}
 		for _, i := range items {
 			if n > 0 && i.GetResult() == pb.CleanupResult_CLEANUP_RESULT_REMOVED {
-				return fmt.Errorf("Cleanup number %d removed %s once more", n+1, i.GetObject())
+				return failf("Cleanup number %d removed %s once more", n+1, i.GetObject())
 			}
 		}
 	}
@@ -238,7 +238,7 @@ func shutdownKeep(ctx context.Context, k *kit) error {
 		return err
 	}
 	if _, err := k.client().Shutdown(ctx, &pb.ShutdownRequest{Policy: pb.ShutdownPolicy_SHUTDOWN_POLICY_KEEP}); err != nil {
-		return fmt.Errorf("Shutdown(KEEP): %w", err)
+		return failf("Shutdown(KEEP): %w", err)
 	}
 	if !k.peer.proc.stop() {
 		return fmt.Errorf("after Shutdown and SIGTERM the process runs after %v", stopTime)

@@ -101,10 +101,10 @@ func (k *kit) questions(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if _, err := k.client().Info(ctx, &pb.InfoRequest{}); err != nil {
-		return fmt.Errorf("Info while a Reconcile is under way: %w", err)
+		return failf("Info while a Reconcile is under way: %w", err)
 	}
 	if _, err := k.client().Health(ctx, &pb.HealthRequest{}); err != nil {
-		return fmt.Errorf("Health while a Reconcile is under way: %w", err)
+		return failf("Health while a Reconcile is under way: %w", err)
 	}
 	return k.stays(ctx, "Begin")
 }

@@ -93,7 +93,7 @@ func configKeepsOld(ctx context.Context, k *kit) error {
 	}
 	before, err := k.client().Health(ctx, &pb.HealthRequest{})
 	if err != nil {
-		return fmt.Errorf("Health: %w", err)
+		return failf("Health: %w", err)
 	}
 	if _, err := k.client().Configure(ctx, k.bad("{")); err == nil {
 		return fmt.Errorf("configuration %q was accepted", "{")
@@ -110,7 +110,7 @@ func configKeepsOld(ctx context.Context, k *kit) error {
 	}
 	after, err := k.client().Health(ctx, &pb.HealthRequest{})
 	if err != nil {
-		return fmt.Errorf("Health: %w", err)
+		return failf("Health: %w", err)
 	}
 	if before.GetState() != after.GetState() {
 		return fmt.Errorf("after a rejected configuration Health is %v %q, before it was %v", after.GetState(), after.GetReasons(), before.GetState())

@@ -164,7 +164,7 @@ func (k *kit) truth(ctx context.Context, possible map[uint64]programmed) error {
 		Session: k.session, Base: st.GetGeneration(), Generation: st.GetGeneration(), Digest: st.GetDigest(), Completeness: pb.Completeness_COMPLETENESS_EXCHANGED,
 	}
 	if _, err := k.reconcile(ctx, b); err != nil {
-		return fmt.Errorf("State says generation %d, but an unchanged tick with it: %w", st.GetGeneration(), err)
+		return failf("State says generation %d, but an unchanged tick with it: %w", st.GetGeneration(), err)
 	}
 	k.note("State says generation %d", st.GetGeneration())
 	return k.seesIfCan(ctx, "a start in which State claims it", want)

@@ -35,7 +35,7 @@ func identityChecks() []Check {
 func infoIsValid(ctx context.Context, k *kit) error {
 	m, err := k.client().Info(ctx, &pb.InfoRequest{})
 	if err != nil {
-		return fmt.Errorf("Info: %w", err)
+		return failf("Info: %w", err)
 	}
 	info := transfer.DecodeInfo(m)
 	if err := handshake.CheckInfo(info); err != nil {
@@ -62,13 +62,13 @@ func infoIsPure(ctx context.Context, k *kit) error {
 		for range times {
 			m, err := k.client().Info(ctx, &pb.InfoRequest{})
 			if err != nil {
-				return fmt.Errorf("Info %s: %w", when, err)
+				return failf("Info %s: %w", when, err)
 			}
 			if first == nil {
 				first = m
 			}
 			if !proto.Equal(first, m) {
-				return fmt.Errorf("Info %s is %v, before it was %v", when, m, first)
+				return failf("Info %s is %v, before it was %v", when, m, first)
 			}
 		}
 		return nil
@@ -80,7 +80,7 @@ func infoIsPure(ctx context.Context, k *kit) error {
 		return err
 	}
 	if !proto.Equal(first, k.info) {
-		return fmt.Errorf("Info is %v, of the process before it was %v", first, k.info)
+		return failf("Info is %v, of the process before it was %v", first, k.info)
 	}
 	k.note("%d calls were answered alike", 2*times)
 	return ask("after Reconcile")
@@ -129,7 +129,7 @@ var probeWord = regexp.MustCompile(`^\S+$`)
 func (k *kit) probe(ctx context.Context) (*pb.ProbeResponse, error) {
 	m, err := k.client().Probe(ctx, &pb.ProbeRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("Probe: %w", err)
+		return nil, failf("Probe: %w", err)
 	}
 	return m, nil
 }
@@ -188,7 +188,7 @@ func probeRepeats(ctx context.Context, k *kit) error {
 			return err
 		}
 		if a, b := results(first), results(again); a != b {
-			return fmt.Errorf("Probe says %s, before it said %s", b, a)
+			return failf("Probe says %s, before it said %s", b, a)
 		}
 	}
 	k.note("five times %v", first.GetVerdict())

@@ -151,7 +151,7 @@ func (k *kit) config() *pb.ConfigureRequest {
 
 func (k *kit) configure(ctx context.Context) error {
 	if _, err := k.client().Configure(ctx, k.config()); err != nil {
-		return fmt.Errorf("Configure with a good configuration: %w", err)
+		return failf("Configure with a good configuration: %w", err)
 	}
 	return nil
 }
@@ -281,7 +281,7 @@ func (k *kit) state(ctx context.Context) (*pb.StateResponse, error) {
 	defer cancel()
 	st, err := k.client().State(ctx, &pb.StateRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("State: %w", err)
+		return nil, failf("State: %w", err)
 	}
 	return st, nil
 }

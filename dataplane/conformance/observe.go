@@ -54,7 +54,7 @@ func (k *kit) observe(ctx context.Context) (programmed, error) {
 	if k.options.Observe != nil {
 		p, err := k.options.Observe(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("Options.Observe: %w", err)
+			return nil, failf("Options.Observe: %w", err)
 		}
 		return p, nil
 	}
@@ -86,7 +86,7 @@ func (k *kit) counters(ctx context.Context) ([]*pb.Counter, error) {
 	defer cancel()
 	stream, err := k.client().Stats(ctx, &pb.StatsRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("Stats: %w", err)
+		return nil, failf("Stats: %w", err)
 	}
 	var all []*pb.Counter
 	for {
@@ -97,7 +97,7 @@ func (k *kit) counters(ctx context.Context) ([]*pb.Counter, error) {
 		case status.Code(err) == codes.Unimplemented:
 			return nil, errBlind
 		case err != nil:
-			return nil, fmt.Errorf("Stats: %w", err)
+			return nil, failf("Stats: %w", err)
 		}
 		all = append(all, m.GetCounters()...)
 	}

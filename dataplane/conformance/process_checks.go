@@ -57,7 +57,7 @@ func survivesDeafHost(ctx context.Context, k *kit) error {
 	bad := service(2, func(s *pb.Service) { s.Frontends[0].Address = []byte{1} })
 	for n := range 20 {
 		if _, err := k.apply(ctx, k.begin(0), several(1), &pb.Change{Services: []*pb.Service{bad}}); err != nil {
-			return fmt.Errorf("Reconcile %d after its output was closed: %w", n+1, err)
+			return failf("Reconcile %d after its output was closed: %w", n+1, err)
 		}
 		if _, err := k.client().Configure(ctx, k.bad("{")); err == nil {
 			return fmt.Errorf("a bad configuration was accepted")

@@ -55,7 +55,7 @@ func healthAnswers(ctx context.Context, k *kit) error {
 	defer cancel()
 	h, err := k.client().Health(ctx, &pb.HealthRequest{})
 	if err != nil {
-		return fmt.Errorf("Health: %w", err)
+		return failf("Health: %w", err)
 	}
 	_, known := pb.HealthState_name[int32(h.GetState())]
 	switch {
@@ -82,7 +82,7 @@ func (k *kit) watch(ctx context.Context) (*events, error) {
 	stream, err := k.client().Watch(ctx, &pb.WatchRequest{})
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("Watch: %w", err)
+		return nil, failf("Watch: %w", err)
 	}
 	e := &events{got: make(chan *pb.WatchResponse, 64), end: make(chan error, 1), stop: cancel}
 	go func() {
@@ -110,7 +110,7 @@ func (e *events) next(patience time.Duration) (*pb.WatchResponse, error) {
 	case m := <-e.got:
 		return m, nil
 	case err := <-e.end:
-		return nil, fmt.Errorf("Watch ended: %w", err)
+		return nil, failf("Watch ended: %w", err)
 	case <-timer.C:
 		return nil, nil
 	}
@@ -265,23 +265,23 @@ func drainEnds(ctx context.Context, k *kit) error {
 	defer cancel()
 	stream, err := k.client().Drain(limit, &pb.DrainRequest{Deadline: durationpb.New(deadline)})
 	if err != nil {
-		return fmt.Errorf("Drain: %w", err)
+		return failf("Drain: %w", err)
 	}
 	var last *pb.DrainResponse
 	for {
 		m, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF) && last == nil:
-			return errors.New("Drain ended without a report")
+			return failf("Drain ended without a report")
 		case errors.Is(err, io.EOF) && last.GetActive() != 0:
-			return fmt.Errorf("Drain ended with %d connections open", last.GetActive())
+			return failf("Drain ended with %d connections open", last.GetActive())
 		case errors.Is(err, io.EOF):
 			k.note("%d closed, %d forced", last.GetClosed(), last.GetForced())
 			return nil
 		case codeOf(err) == codes.Unimplemented:
 			return skipf("the provider holds no connections")
 		case err != nil:
-			return fmt.Errorf("Drain with a deadline of %v: %w", deadline, err)
+			return failf("Drain with a deadline of %v: %w", deadline, err)
 		}
 		last = m
 	}

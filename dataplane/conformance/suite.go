@@ -53,6 +53,9 @@ func skipf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errSkip}, args...)...)
 }
 
+// failf is what a check saw and did not want. It may begin with the name of a call.
+func failf(format string, args ...any) error { return fmt.Errorf(format, args...) }
+
 // Run tests a provider. It returns when ctx ends, with what it has until then.
 func Run(ctx context.Context, t Target, o Options) Report {
 	return run(ctx, t, o, func(Check, Result) {})

@@ -57,8 +57,9 @@ func (a *Agent) startView(c *cleanups) error {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &planes{agent: a, views: views, metrics: metrics, ctx: ctx, cancel: cancel}
+	from := a.members.Snapshot().Seq // an epoch taken after this shows as an event
 	p.renew()
-	p.running.Go(p.followEpoch)
+	p.running.Go(func() { p.followEpoch(from) })
 	a.planes = p
 	c.add(func(context.Context) { p.stop() })
 	return nil
@@ -157,12 +158,15 @@ func (p *planes) config(provider string) reconcile.Config {
 	return reconcile.Config{Provider: provider, Session: p.session, Views: p.views, Log: p.agent.log.With("part", "reconcile"), Metrics: p.metrics}
 }
 
-// renew begins a session under the node's present epoch.
+// renew begins a session under the node's present epoch, if it is another.
 func (p *planes) renew() {
 	self := p.agent.members.Snapshot().Self
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.renewed != nil {
+		if p.session.BootEpoch == self.Value.Epoch {
+			return
+		}
 		p.renewed()
 	}
 	p.session = dataplane.Session{AgentID: self.ID.String(), BootEpoch: self.Value.Epoch}
@@ -199,10 +203,10 @@ func (p *planes) serve(provider pluginhost.Provider) {
 }
 
 // followEpoch renews the session when the node had to take a new epoch, as its
-// data directory was an old copy: providers have obeyed a later one already.
-func (p *planes) followEpoch() {
-	m := p.agent.members
-	for u, err := range m.Events(p.ctx, m.Snapshot().Seq, true) {
+// data directory was an old copy: providers have obeyed a later one already. It
+// begins after event from.
+func (p *planes) followEpoch(from uint64) {
+	for u, err := range p.agent.members.Events(p.ctx, from, true) {
 		if err != nil {
 			if !errors.Is(err, membership.ErrClosed) && p.ctx.Err() == nil {
 				p.agent.log.Error("the epoch is not followed any more", "error", err)

@@ -143,7 +143,7 @@ func TestListen(t *testing.T) {
 	path := filepath.Join(dir, "p.sock")
 	r := background(t, fake.New(), "--listen", "unix:"+path, "--debug")
 	eventually(t, "the socket", func() bool { _, err := os.Stat(path); return err == nil })
-	eventually(t, "how to attach", r.stderr.has("FAIRLEAD_PLUGIN_FAKE_ENDPOINT=unix:"+path))
+	eventually(t, "how to attach", r.stderr.has("FAIRLEAD_PLUGIN_FAKE_SOCKET="+path))
 	h := connect(t, path)
 	if r := must(h.Info(t.Context(), &pb.InfoRequest{}))(t); r.Name != "fake" {
 		t.Fatalf("got %v", r)

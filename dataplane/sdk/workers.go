@@ -146,11 +146,11 @@ func (w *workers) stop(patience time.Duration) {
 
 // attachment tells how to use a provider that was started with --debug.
 func attachment(name, path string) string {
-	variable := "FAIRLEAD_PLUGIN_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_ENDPOINT"
+	variable := "FAIRLEAD_PLUGIN_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_SOCKET"
 	return fmt.Sprintf(`
 Process %[1]d serves on %[2]s. To attach an agent to it:
 
-  FAIRLEAD_DATAPLANE=%[3]s %[4]s=unix:%[2]s fairlead agent
+  FAIRLEAD_DATAPLANE=%[3]s %[4]s=%[2]s fairlead agent
 
 To test it: fairlead plugin conform --endpoint unix:%[2]s
 To debug it: dlv attach %[1]d

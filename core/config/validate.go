@@ -127,6 +127,10 @@ func (v *validator) gossip() {
 	v.enum("gossip.profile", g.Profile, "lan", "wan", "local")
 }
 
+// maxSocketPath is api.MaxSocketPath: a path has to fit into sockaddr_un, with
+// room for what tools append to it.
+const maxSocketPath = 100
+
 func (v *validator) listeners() {
 	api := v.cfg.API
 	if listen := api.Listen.AddrPort(); !api.Listen.Off() && !listen.Addr().IsLoopback() && api.TLS.Cert == "" && !api.Insecure &&
@@ -138,9 +142,8 @@ func (v *validator) listeners() {
 	if api.TLS.ClientCA != "" && api.TLS.Cert == "" {
 		v.failf("api.tls.client_ca", "is set without api.tls.cert; client certificates need TLS, set api.tls.cert and api.tls.key")
 	}
-	// A Unix socket's path has to fit into sockaddr_un, 108 bytes with its end.
-	if len(api.SocketPath()) > 107 {
-		v.failf("api.socket", "has %d bytes, but the path of a Unix socket has at most 107; set a shorter one", len(api.Socket))
+	if length := len(api.SocketPath()); length > maxSocketPath {
+		v.failf("api.socket", "has %d bytes, but the path of a Unix socket may have %d here; set a shorter one", length, maxSocketPath)
 	}
 	v.distinctPorts()
 }

@@ -14,6 +14,7 @@ import (
 	"iter"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,6 +32,7 @@ type Client struct {
 	target string
 	conn   *grpc.ClientConn
 	agent  fairleadv1.AgentClient
+	spoke  atomic.Bool // the other side began as HTTP/2 does
 }
 
 // Status is what an agent says of itself.
@@ -92,10 +94,15 @@ func Dial(ctx context.Context, target string) (*Client, error) {
 	}
 	_ = probe.Close()
 
+	c := &Client{target: target}
 	conn, err := grpc.NewClient("passthrough:///fairlead",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, target)
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, target)
+			if err != nil {
+				return nil, err
+			}
+			return &listening{Conn: conn, spoke: &c.spoke}, nil
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
 		grpc.WithDisableServiceConfig(),
@@ -103,7 +110,30 @@ func Dial(ctx context.Context, target string) (*Client, error) {
 	if err != nil {
 		return nil, dialError(target, err)
 	}
-	return &Client{target: target, conn: conn, agent: fairleadv1.NewAgentClient(conn)}, nil
+	c.conn, c.agent = conn, fairleadv1.NewAgentClient(conn)
+	return c, nil
+}
+
+// listening notes whether the other side begins with the settings that every
+// HTTP/2 server sends first: gRPC's errors do not tell an agent that stopped
+// from a port of something else.
+type listening struct {
+	net.Conn
+	spoke *atomic.Bool
+	begun bool // only the reader looks
+}
+
+// Read implements net.Conn.
+func (l *listening) Read(b []byte) (int, error) {
+	const typeAt, settings = 3, 4 // in a frame's header, RFC 9113 §4.1
+	n, err := l.Conn.Read(b)
+	if !l.begun && n > typeAt {
+		l.begun = true
+		if b[typeAt] == settings {
+			l.spoke.Store(true)
+		}
+	}
+	return n, err
 }
 
 // Network returns "unix" or "tcp": a target with a slash, or without a colon,

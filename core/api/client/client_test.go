@@ -201,3 +201,38 @@ func TestDialErrors(t *testing.T) {
 		t.Errorf("without the right: %v", err)
 	}
 }
+
+// A port of the agent that is not its API, the gossip port say, is no agent
+// that stopped.
+func TestWhatSpeaksSomethingElseIsNoAgent(t *testing.T) {
+	for name, answer := range map[string]string{"closes": "", "HTTP/1": "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = conn.Write([]byte(answer))
+					_ = conn.Close()
+				}
+			}()
+			defer func() { _ = l.Close(); <-done }()
+			c, err := Dial(t.Context(), l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_, err = c.Members(t.Context())
+			if !errors.Is(err, ErrNoAgent) || !strings.Contains(err.Error(), "does not speak the client API") || !strings.Contains(err.Error(), l.Addr().String()) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

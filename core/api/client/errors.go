@@ -44,6 +44,9 @@ func (c *Client) callError(call string, err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.Unavailable:
+		if !c.spoke.Load() {
+			return fmt.Errorf("%s: %w at %s: what listens there does not speak the client API, or stopped just now; name api.socket or api.listen of an agent", call, ErrNoAgent, c.target)
+		}
 		return fmt.Errorf("%s: %w (%s)", call, ErrStopped, c.target)
 	case codes.Canceled:
 		return fmt.Errorf("%s: %w", call, context.Canceled)

@@ -15,9 +15,14 @@ import (
 )
 
 // fakeAgent serves a fixed table and fixed events.
-type fakeAgent struct{ members []api.Member }
+type fakeAgent struct {
+	members  []api.Member
+	notReady string
+}
 
-func (fakeAgent) Status() api.Status                { return api.Status{ID: 0xa1, Name: "n1"} }
+func (f fakeAgent) Status() api.Status {
+	return api.Status{ID: 0xa1, Name: "n1", NotReady: f.notReady}
+}
 func (f fakeAgent) Members() (uint64, []api.Member) { return 1, f.members }
 func (fakeAgent) Leave(context.Context) error       { return nil }
 func (fakeAgent) Settings() []api.Setting {
@@ -75,7 +80,11 @@ func serveFake(t *testing.T) (socket string) {
 
 func serveFakeAt(t *testing.T, socket string) string {
 	t.Helper()
-	f := fakeAgent{fakeMembers()}
+	return serve(t, fakeAgent{members: fakeMembers()}, socket)
+}
+
+func serve(t *testing.T, f fakeAgent, socket string) string {
+	t.Helper()
 	l, err := api.ListenUnix(socket)
 	if err != nil {
 		t.Fatal(err)

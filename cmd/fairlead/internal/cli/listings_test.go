@@ -51,6 +51,19 @@ func TestEventsJSONIsOneObjectPerLine(t *testing.T) {
 	}
 }
 
+// An agent that fell silent has an old table, which nothing in it shows.
+func TestMembersOfAnUnreadyAgentComeWithTheReason(t *testing.T) {
+	socket := serve(t, fakeAgent{members: fakeMembers(), notReady: "its data directory is a copy"}, filepath.Join(shortDir(t), "api.sock"))
+	cmd := newCommand(t)
+	if code := cmd.run("members", "-o", "json", "--api", socket); code != 0 {
+		t.Fatalf("exit code %d: %s", code, cmd.err.String())
+	}
+	golden(t, "members.json", cmd.out.String())
+	if want := "fairlead: n1 is not ready: its data directory is a copy\n"; cmd.err.String() != want {
+		t.Errorf("stderr %q, want %q", cmd.err.String(), want)
+	}
+}
+
 func TestSinceADate(t *testing.T) {
 	cmd := newCommand(t)
 	if code := cmd.run("events", "--since", "2026-05-01T11:59:30Z", "--api", serveFake(t)); code != 0 {

@@ -103,8 +103,12 @@ func TestDevTakesItsAgentsAlong(t *testing.T) {
 	if err := dev.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // of a test that failed half-way; the agents end with it
+		_ = dev.Process.Kill()
+		_ = dev.Wait()
+	})
 	waitFor(t, func() string {
-		if strings.Contains(out.String(), `"role":"member"}]`) {
+		if strings.Contains(out.String(), `"}]`) {
 			return ""
 		}
 		return "the members:\n" + out.String()

@@ -23,6 +23,7 @@ type memberJSON struct {
 	Epoch       uint64       `json:"epoch"`
 	Incarnation uint64       `json:"incarnation"`
 	Role        string       `json:"role"`
+	Since       time.Time    `json:"since"`
 }
 
 func (a *app) membersCommand() *cobra.Command {
@@ -41,6 +42,7 @@ the node, INC is raised when it refutes; SINCE is when the state last changed.`,
 				if err != nil {
 					return err
 				}
+				a.warnUnready(ctx, c)
 				if a.output == "json" {
 					return printJSON(a.env.Stdout, membersJSON(members))
 				}
@@ -50,12 +52,20 @@ the node, INC is raised when it refutes; SINCE is when the state last changed.`,
 	}
 }
 
+// warnUnready says on standard error why the table is not to be relied on: an
+// agent that fell silent still shows what it last heard.
+func (a *app) warnUnready(ctx context.Context, c *client.Client) {
+	if st, err := c.Status(ctx); err == nil && !st.Ready && st.NotReady != "" {
+		fmt.Fprintf(a.env.Stderr, "fairlead: %s is not ready: %s\n", printable(st.Name), printable(st.NotReady))
+	}
+}
+
 func membersJSON(members []client.Member) []memberJSON {
 	out := make([]memberJSON, len(members))
 	for i, m := range members {
 		out[i] = memberJSON{
 			Name: m.Name, ID: m.ID, State: m.State, Addr: m.Addr,
-			Epoch: m.Epoch, Incarnation: m.Incarnation, Role: m.Role,
+			Epoch: m.Epoch, Incarnation: m.Incarnation, Role: m.Role, Since: m.Since,
 		}
 	}
 	return out

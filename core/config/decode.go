@@ -64,7 +64,7 @@ func (d *decoder) section(n *yaml.Node, v reflect.Value, prefix string) {
 // suggestKey looks among the section's own keys first, then for a key of that
 // name elsewhere: data_dir at the top is node.data_dir.
 func (d *decoder) suggestKey(name, prefix string, siblings []string) string {
-	if s := didYouMean(name, siblings); s != "" {
+	if s := DidYouMean(name, siblings); s != "" {
 		return strings.Replace(s, "did you mean ", "did you mean "+prefix, 1)
 	}
 	for _, k := range d.keys {
@@ -230,7 +230,7 @@ func notInEnum(word, enum string) string {
 	if slices.Contains(words, word) {
 		return ""
 	}
-	return fmt.Sprintf("is %s; expected %s%s", quote(word), strings.Join(words, ", "), didYouMean(word, words))
+	return fmt.Sprintf("is %s; expected %s%s", quote(word), strings.Join(words, ", "), DidYouMean(word, words))
 }
 
 // badText refuses what cannot be a name, a path or an address and would garble

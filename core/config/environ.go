@@ -60,7 +60,7 @@ func suggestVariable(name string, known []string) string {
 	for i, k := range known {
 		tails[i] = strings.TrimPrefix(k, envPrefix)
 	}
-	s := didYouMean(strings.TrimPrefix(name, envPrefix), tails)
+	s := DidYouMean(strings.TrimPrefix(name, envPrefix), tails)
 	return strings.Replace(s, "did you mean ", "did you mean "+envPrefix, 1)
 }
 

@@ -128,7 +128,7 @@ func TestDidYouMean(t *testing.T) {
 		"adverise": "advertise", "advertised": "advertise", "memory": "in_memory", "zzz": "", "": "", "x": "",
 		strings.Repeat("n", 10000): "",
 	} {
-		got := strings.TrimSuffix(strings.TrimPrefix(didYouMean(name, candidates), "; did you mean "), "?")
+		got := strings.TrimSuffix(strings.TrimPrefix(DidYouMean(name, candidates), "; did you mean "), "?")
 		if got != want {
 			t.Errorf("%.20q: %q, want %q", name, got, want)
 		}

@@ -2,10 +2,10 @@ package config
 
 import "strings"
 
-// didYouMean returns "; did you mean X?" for the candidate closest to name, or
+// DidYouMean returns "; did you mean X?" for the candidate closest to name, or
 // "" if none is close. Case, hyphens and underscores do not count as
 // differences, so data-dir and dataDir find data_dir.
-func didYouMean(name string, candidates []string) string {
+func DidYouMean(name string, candidates []string) string {
 	best, bestDistance := "", len(name)/3+1
 	plain := plainName(name)
 	for _, c := range candidates {

@@ -95,15 +95,18 @@ func (a *app) printSettings(list []client.Setting, origin bool) error {
 }
 
 func (a *app) configValidateCommand() *cobra.Command {
-	return &cobra.Command{
+	var file string
+	cmd := &cobra.Command{
 		Use:   "validate [FILE]",
 		Short: "Check a configuration file and report all errors",
 		Long: `Check a configuration file together with the FAIRLEAD_* variables of this
 environment, without starting anything. Without FILE it checks ` + defaultConfig + `.`,
 		Args: maxArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			file := ""
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
+				if file != "" {
+					return usagef(cmd, "%s takes one file, got %q and %q", cmd.CommandPath(), file, args[0])
+				}
 				file = args[0]
 			}
 			loaded, err := a.load(file, nil)
@@ -111,6 +114,8 @@ environment, without starting anything. Without FILE it checks ` + defaultConfig
 			return a.printValidation(result)
 		},
 	}
+	cmd.Flags().StringVar(&file, "config", "", "the same as the argument `FILE`")
+	return cmd
 }
 
 func (a *app) printValidation(v validationJSON) error {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fairlead/fairlead/core/config"
 )
 
 // Exit codes, the same for every command. Those above 2 are results.
@@ -101,7 +105,7 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 	root.SetIn(a.env.Stdin)
 	root.SetOut(a.env.Stdout)
 	root.SetErr(a.env.Stderr)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
+	root.SetFlagErrorFunc(flagError)
 
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.api, "api", "", "`SOCKET` or HOST:PORT of the agent (default: $FAIRLEAD_API, else "+defaultSocket+", else that of `fairlead dev`)")
@@ -124,6 +128,26 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 }
 
 func outputs() []string { return []string{"text", "json"} }
+
+// flagError adds to the error about a flag that does not exist the nearest one
+// that does.
+func flagError(cmd *cobra.Command, err error) error {
+	var missing *pflag.NotExistError
+	if !errors.As(err, &missing) || missing.GetSpecifiedShortnames() != "" {
+		return usagef(cmd, "%w", err)
+	}
+	name := "--" + missing.GetSpecifiedName()
+	var names []string
+	inSection := "" // for --data-dir, which is --node.data_dir
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		names = append(names, "--"+f.Name)
+		dot := strings.LastIndex(f.Name, ".")
+		if inSection == "" && dot >= 0 && config.DidYouMean(name, []string{"--" + f.Name[dot+1:]}) != "" {
+			inSection = "; did you mean --" + f.Name + "?"
+		}
+	})
+	return usagef(cmd, "%w%s", err, cmp.Or(config.DidYouMean(name, names), inSection))
+}
 
 // group makes cmd a list of commands: alone it prints its help, and a word
 // that is none of them is a usage error.

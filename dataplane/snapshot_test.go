@@ -275,8 +275,12 @@ func TestFrontendRefuses(t *testing.T) {
 		empty OnEmpty
 		want  bool
 	}{
-		{FrontendVIP, OnEmptyDefault, true}, {FrontendVIP, OnEmptyRefuse, true}, {FrontendVIP, OnEmptyPass, false},
-		{FrontendIntercept, OnEmptyDefault, false}, {FrontendIntercept, OnEmptyRefuse, true}, {FrontendIntercept, OnEmptyPass, false},
+		{FrontendVIP, OnEmptyDefault, true},
+		{FrontendVIP, OnEmptyRefuse, true},
+		{FrontendVIP, OnEmptyPass, false},
+		{FrontendIntercept, OnEmptyDefault, false},
+		{FrontendIntercept, OnEmptyRefuse, true},
+		{FrontendIntercept, OnEmptyPass, false},
 	} {
 		if got := (Frontend{Kind: c.kind, OnEmpty: c.empty}).Refuses(); got != c.want {
 			t.Errorf("%v, %v: refuses is %v", c.kind, c.empty, got)

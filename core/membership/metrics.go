@@ -69,6 +69,7 @@ func newMetrics() *metrics {
 	m.protocol(func(c swim.Counters) uint64 { return c.FailedProbes }, "fairlead_membership_probes_failed_total", "Probes without any answer.")
 	m.protocol(func(c swim.Counters) uint64 { return c.LateAcks }, "fairlead_membership_acks_late_total", "Acks to nothing that was under way.")
 	m.protocol(func(c swim.Counters) uint64 { return c.Implausible }, "fairlead_membership_claims_implausible_total", "Claims too far ahead to be honest.")
+	m.protocol(func(c swim.Counters) uint64 { return c.MembersRefused }, "fairlead_membership_members_refused_total", "Introductions of members beyond the most that are learned.")
 	m.protocol(func(c swim.Counters) uint64 { return c.RumoursDropped }, "fairlead_membership_rumours_dropped_total", "Rumours beyond the queue's bytes; their subjects spread by exchange.")
 	m.protocol(func(c swim.Counters) uint64 { return c.Pauses }, "fairlead_membership_pauses_total", "Times this process did not run when it should have.")
 	m.definitions = gauge("fairlead_membership_definition_bytes", "Memory of the definitions held.")

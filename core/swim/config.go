@@ -126,6 +126,12 @@ type Config struct {
 	// max(TombstonesMin, 4·live), the oldest go first.
 	TombstonesMin int
 
+	// MembersMax is how many live members are learned; claims that introduce
+	// more are dropped and counted. Each takes about half a KiB, and as much as a
+	// tombstone. It is far above any cluster: it bounds the memory that packets
+	// can make this node use.
+	MembersMax int
+
 	// RelayMax bounds pings on behalf of others that are under way; beyond it
 	// requests are dropped.
 	RelayMax int
@@ -155,6 +161,7 @@ func DefaultLAN() Config {
 		TombstoneTTL:           24 * time.Hour,
 		TombstoneProbeInterval: 2 * time.Second,
 		TombstonesMin:          1024,
+		MembersMax:             16 << 10,
 		RelayMax:               256,
 	}
 }
@@ -234,8 +241,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%w: MTU is %d: want 768 to 65000, a record of 512 bytes must fit", ErrConfig, c.MTU)
 	case c.QueueBytes < 2*c.MTU:
 		return fmt.Errorf("%w: QueueBytes is %d: want two packets at least (MTU %d), half of it is for records", ErrConfig, c.QueueBytes, c.MTU)
-	case c.TombstonesMin < 1 || c.RelayMax < 1:
-		return fmt.Errorf("%w: TombstonesMin %d and RelayMax %d must be at least 1", ErrConfig, c.TombstonesMin, c.RelayMax)
+	case c.TombstonesMin < 1 || c.MembersMax < 1 || c.RelayMax < 1:
+		return fmt.Errorf("%w: TombstonesMin %d, MembersMax %d and RelayMax %d must be at least 1", ErrConfig, c.TombstonesMin, c.MembersMax, c.RelayMax)
 	}
 	return nil
 }

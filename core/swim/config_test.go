@@ -52,6 +52,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"MTU", func(c *Config) { c.MTU = 65001 }},
 		{"QueueBytes", func(c *Config) { c.QueueBytes = 2*c.MTU - 1 }},
 		{"TombstonesMin", func(c *Config) { c.TombstonesMin = 0 }},
+		{"MembersMax", func(c *Config) { c.MembersMax = 0 }},
 		{"RelayMax", func(c *Config) { c.RelayMax = 0 }},
 	} {
 		c := DefaultLAN()

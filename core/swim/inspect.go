@@ -15,6 +15,7 @@ type Counters struct {
 	RelaysRefused  uint64 // ping-reqs beyond Config.RelayMax
 	Exchanges      uint64 // full exchanges that we asked for
 	Implausible    uint64 // claims too far ahead to be honest
+	MembersRefused uint64 // strangers beyond Config.MembersMax
 	TellsDropped   uint64 // answers to stale claims beyond the bound
 	RumoursDropped uint64 // rumours beyond Config.QueueBytes
 	Pauses         uint64 // times this process did not run when it should

@@ -71,6 +71,10 @@ func (n *Node) insert(c *wire.Message, from netip.AddrPort) {
 	if !c.Value.State.Live() || !c.HasMeta || !reachable(c.Addr) || len(c.Name) == 0 {
 		return
 	}
+	if len(n.live.list) >= n.cfg.MembersMax {
+		n.counters.MembersRefused++
+		return
+	}
 	m := &member{
 		id: c.Subject, value: c.Value, since: n.now,
 		name: string(c.Name), addr: c.Addr, metaEpoch: c.Value.Epoch,

@@ -173,3 +173,22 @@ func TestPauseIsForgiven(t *testing.T) {
 		t.Fatalf("the next deadline went back to %v", next)
 	}
 }
+
+// Whoever knows the cluster's name can invent members, but only so many.
+func TestMembersAreBounded(t *testing.T) {
+	const most = 20
+	r := with(t, 2, 5, func(c *swim.Config) { c.MembersMax = most })
+	for i := range 100 {
+		p := &peer{id: model.NodeID(1000 + i), name: "invented", addr: addr(1000 + i), epoch: 1, mute: true}
+		r.say(r.peer(2), p.intro())
+	}
+	if in := r.node.Inspect(); in.Live != most || in.Counters.MembersRefused != 100-(most-4) {
+		t.Fatalf("%d live members, %d refused: want %d, and the others", in.Live, in.Counters.MembersRefused, most)
+	}
+	// Who is known may come and go, and an end makes room.
+	r.peer(3).epoch++
+	r.say(r.peer(3), r.peer(3).intro())
+	r.want(3, r.peer(3).value(model.StateAlive))
+	r.run(5 * time.Minute)
+	r.add(7)
+}

@@ -57,7 +57,11 @@ lint: ## Check format, vet, static analysis, the walls and the licences
 .PHONY: bench
 bench: setup build ## Measure the hot paths, then whole agents beside a peer (WINDOW=60s each)
 	go test -run '^$$' -bench . -benchmem ./core/...
-	FAIRLEAD_BENCH_WINDOW=$(WINDOW) FAIRLEAD_BIN=$(CURDIR)/bin/fairlead go test -C test/bench -count=1 -timeout 60m -v ./...
+	FAIRLEAD_BENCH_WINDOW=$(WINDOW) FAIRLEAD_BIN=$(CURDIR)/bin/fairlead go test -C test/bench -count=1 -timeout 60m -v .
+
+.PHONY: bench-dataplane
+bench-dataplane: setup ## Measure a provider under host and loop: times, bytes, memory, CPU
+	FAIRLEAD_BENCH_WINDOW=20s go test -C test/bench -count=1 -timeout 30m -v ./dataplane
 
 .PHONY: cover
 cover: setup ## Measure coverage; fails below 80 % in any package but commands

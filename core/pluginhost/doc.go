@@ -28,9 +28,9 @@
 //
 // # What a child can rely on, and what holds for it
 //
-// It has a session of its own, four variables of the agent and those of
-// the handshake, and the host's end of a pipe. Its end is noticed from the
-// process, not from its pipes; what it leaves in its process group ends with it.
-// Its standard error goes to the log, as fast as it may, and is never a reason
-// for it to block. When the agent dies the kernel tells it.
+// It has a session of its own, four variables of the agent's environment beside
+// those of the handshake, and a pipe that ends with the agent. Its end is noticed
+// from the process, not from its pipes; what it leaves in its process group ends
+// with it. Its standard error goes to the log, as fast as that may be, and is
+// never a reason for it to block. When the agent dies the kernel tells it.
 package pluginhost

@@ -136,7 +136,8 @@ func TestSocketOfServingPluginHasToFit(t *testing.T) {
 	name := "a-name-of-thirty-two-characters"
 	r := newRig(t, name)
 	r.install(name, behaviour{})
-	r.cfg.RunDir = filepath.Join(shortDir(t), strings.Repeat("x", 67-len(shortDir(t))))
+	dir := shortDir(t)
+	r.cfg.RunDir = filepath.Join(dir, strings.Repeat("x", 67-len(dir)))
 	r.cfg.Settings = map[string]Settings{name: {Values: map[string]any{keyOnHostLoss: "serve"}}}
 	h := r.start()
 	s := waitState(t, h, name, StateCrashLoop)

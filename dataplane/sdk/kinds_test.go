@@ -56,7 +56,7 @@ func (p *process) Probe(ctx context.Context) (dataplane.Report, error) {
 		_ = cmd.Run()
 	case "logs":
 		for range 1000 {
-			p.log.Warn(strings.Repeat("log ", 250))
+			p.log.Warn("long", "text", strings.Repeat("log ", 250))
 		}
 	}
 	return p.Provider.Probe(ctx)

@@ -36,7 +36,7 @@ func TestErrorsSurviveTheWire(t *testing.T) {
 			t.Errorf("%v arrives as %v, code %v", want, got, status.Code(got))
 		}
 		for _, w := range wireErrors() {
-			if w.err != want && errors.Is(got, w.err) {
+			if !errors.Is(w.err, want) && errors.Is(got, w.err) {
 				t.Errorf("%v arrives as %v too", want, w.err)
 			}
 		}
@@ -65,7 +65,7 @@ func TestCodesWithoutReasons(t *testing.T) {
 func TestErrorsOfTheTransport(t *testing.T) {
 	unavailable := status.Error(codes.Unavailable, "connection refused")
 	for _, err := range []error{nil, io.EOF, unavailable} {
-		if got := FromWire(err); got != err {
+		if got := FromWire(err); !errors.Is(got, err) || fmt.Sprint(got) != fmt.Sprint(err) {
 			t.Errorf("%v became %v", err, got)
 		}
 	}

@@ -74,11 +74,12 @@ type Node struct {
 	jumps     []time.Time // recent raises of our own epoch because it was heard
 	silent    bool
 
-	ready    Ready
-	lent     []Packet // the caller's until the next call
-	spare    [][]byte // packet memory to use again
-	sent     []*rumour
-	counters Counters
+	ready        Ready
+	lent         []Packet // the caller's until the next call
+	spare        [][]byte // packet memory to use again
+	sent         []*rumour
+	recordsFirst bool // see claimShare
+	counters     Counters
 }
 
 // New returns the node's side of the protocol at epoch, which has to be higher

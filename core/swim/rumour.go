@@ -17,7 +17,8 @@ const (
 )
 
 // claimShare of a packet's room is the claims' while both classes have
-// something to say; unused room goes to the other class.
+// something to say; unused room goes to the other class. Where the records' part
+// is too small for any of them, the next packet is theirs first.
 const claimShare = 0.7
 
 // leastRumour is less than any rumour takes; with less room there is no point
@@ -127,8 +128,12 @@ func (n *Node) piggyback(buf []byte, limit int) []byte {
 	room := limit - len(buf)
 	n.sent = n.sent[:0]
 	if n.queues[classRecord].count > 0 {
-		buf = n.fill(buf, classClaim, int(claimShare*float64(room)))
+		if !n.recordsFirst {
+			buf = n.fill(buf, classClaim, int(claimShare*float64(room)))
+		}
+		claims := len(n.sent)
 		buf = n.fill(buf, classRecord, limit-len(buf))
+		n.recordsFirst = !n.recordsFirst && len(n.sent) == claims
 	}
 	buf = n.fill(buf, classClaim, limit-len(buf))
 	limitSends := n.cfg.retransmitLimit(n.liveCount())

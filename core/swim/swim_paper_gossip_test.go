@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -211,6 +212,32 @@ func TestPaperSharesPerClass(t *testing.T) {
 		if n[0] == 0 || n[1] == 0 {
 			t.Fatalf("a packet of %d claims and %d records", n[0], n[1])
 		}
+	}
+}
+
+// … even if the share is smaller than a record: it then has a packet's whole
+// room now and then, and the claims have the packets between.
+func TestPaperLargeRecordsAreNotStarved(t *testing.T) {
+	r := with(t, 2, 60)
+	large := record(2, 1, 1, strings.Repeat("x", wire.MaxRecordBytes))
+	r.say(r.peer(2), large)
+	r.forget()
+	for i := range 20 { // more claims all the time than packets take
+		for _, p := range r.peers {
+			p.incarnation++
+			r.say(r.peer(2), said(p.id, p.value(model.StateAlive)))
+		}
+		r.run(r.cfg.GossipInterval)
+		if i == 2 && len(r.of(wire.RecordOf)) == 0 {
+			t.Fatalf("no record in %d packets", r.packets)
+		}
+	}
+	records, packets := len(r.of(wire.RecordOf)), map[int]bool{}
+	for _, s := range r.of(wire.Claim) {
+		packets[s.packet] = true
+	}
+	if limit := r.node.Inspect().RumourLimit; records != limit || len(packets) < 2*records {
+		t.Fatalf("%d records and %d packets with claims: want the record sent %d times", records, len(packets), limit)
 	}
 }
 

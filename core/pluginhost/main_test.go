@@ -63,7 +63,6 @@ func newRig(t *testing.T, names ...string) *rig {
 		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Metrics: r.registry,
 		Timing: hurry(), Rand: rand.New(rand.NewPCG(1, 2)),
 	}
-	// Away from the test binary, whose directory holds no plugins.
 	return r
 }
 
@@ -120,8 +119,22 @@ func (r *rig) host() *Host {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(h.Stop)
+	r.t.Cleanup(func() {
+		h.Stop()
+		r.endKept()
+	})
 	return h
+}
+
+// endKept ends what served on, should a test have failed before it did.
+func (r *rig) endKept() {
+	for _, rec := range (&runDir{path: r.cfg.RunDir}).leftovers() {
+		if p := rec.process(); p != nil {
+			p.kill()
+			<-p.exited
+			reapChild(rec.PID)
+		}
+	}
 }
 
 // start starts a host.

@@ -186,8 +186,8 @@ func (d *definitions) choose(p *pull, members []swim.Member) (netip.AddrPort, bo
 	return netip.AddrPort{}, false
 }
 
-// done ends a pull. A definition is kept if one came; else the next member is
-// asked later. It reports whether the definition is new.
+// done ends a pull. A definition is kept if one came and there is room; else the
+// next member is asked, or all again later. It reports whether the definition is new.
 func (d *definitions) done(h wire.Hash, definition []byte, now time.Time) bool {
 	p := d.want[h]
 	if p == nil || !p.open {
@@ -199,8 +199,8 @@ func (d *definitions) done(h wire.Hash, definition []byte, now time.Time) bool {
 		delete(d.want, h)
 		return true
 	}
-	if p.try > 1+pullOthers {
-		d.later(p, now)
+	if definition != nil || p.try > 1+pullOthers {
+		d.later(p, now) // what has no room has none from another member either
 	} else {
 		p.due = now.Add(pullAgain/2 + time.Duration(d.rng.Int64N(int64(pullAgain))))
 	}

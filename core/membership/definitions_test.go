@@ -147,6 +147,32 @@ func TestDefinitionBudget(t *testing.T) {
 	}
 }
 
+// What came and has no room is not fetched from one member after the other.
+func TestDefinitionWithoutRoomIsTriedAgainLater(t *testing.T) {
+	d, now := newDefinitions(rand.New(rand.NewPCG(1, 1))), epochStart
+	small, hash := []byte("x"), wire.Hash{1}
+	table := members(3, hash, 1)
+	d.observe(table, nil, now)
+	d.bytes = definitionBudget
+	tries := 0
+	for end := now.Add(time.Minute); now.Before(end); now = now.Add(50 * time.Millisecond) {
+		for _, req := range d.begin(table, now) {
+			tries++
+			if d.done(req.hash, small, now) {
+				t.Fatal("kept beyond the budget")
+			}
+		}
+	}
+	if tries < 3 || tries > 10 {
+		t.Errorf("fetched %d times in a minute, want a few, ever more rarely", tries)
+	}
+	d.bytes = 0
+	now = now.Add(time.Minute)
+	if reqs := d.begin(table, now); len(reqs) != 1 || !d.done(reqs[0].hash, small, now) {
+		t.Error("not kept although there is room again")
+	}
+}
+
 func TestOnlyDefinitionsOfTheLiveArePulled(t *testing.T) {
 	d := newDefinitions(rand.New(rand.NewPCG(1, 2)))
 	hash := wire.HashOf([]byte("x"))

@@ -39,7 +39,7 @@ type AgentClient interface {
 	// Members returns the member table as one consistent snapshot.
 	Members(ctx context.Context, in *MembersRequest, opts ...grpc.CallOption) (*MembersResponse, error)
 	// Events streams transitions in order. A reader that starts before the
-	// oldest event kept, or that falls behind, is first sent a Reset with the
+	// oldest event kept, or that falls behind, is first sent a Resync with the
 	// whole table: after it the stream is complete again. With follow the stream
 	// ends only with the agent or the caller.
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
@@ -127,7 +127,7 @@ type AgentServer interface {
 	// Members returns the member table as one consistent snapshot.
 	Members(context.Context, *MembersRequest) (*MembersResponse, error)
 	// Events streams transitions in order. A reader that starts before the
-	// oldest event kept, or that falls behind, is first sent a Reset with the
+	// oldest event kept, or that falls behind, is first sent a Resync with the
 	// whole table: after it the stream is complete again. With follow the stream
 	// ends only with the agent or the caller.
 	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error

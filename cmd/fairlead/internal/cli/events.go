@@ -46,9 +46,9 @@ func (a *app) eventsCommand() *cobra.Command {
 		Use:   "events",
 		Short: "Show the time line of transitions",
 		Long: `Show the transitions that one agent saw since it started: members that joined,
-were suspected, refuted, died, left or came back. It keeps the newest 4096; where
-older ones are missing, one line "resync" says so. With -o json each event is one
-line with one object.`,
+were suspected, refuted, died, left or came back. It keeps 4096 at most, the
+newest; where older ones are missing, one line "resync" says so. With -o json each
+event is one line with one object.`,
 		Example: `  fairlead events --follow
   fairlead events --since 5m -o json`,
 		Args: noArgs,

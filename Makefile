@@ -19,9 +19,9 @@ setup: ## Install the Debian packages that dev and test need (names them when no
 	@scripts/setup.sh
 
 .PHONY: build
-build: ## Build the agent and every plugin into bin/
+build: ## Build the agent and every plugin into bin/, static
 	@mkdir -p bin
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(COMMANDS:%=./cmd/%)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(COMMANDS:%=./cmd/%)
 
 .PHONY: dev
 dev: setup build ## Start three agents on loopback and print their members

@@ -69,10 +69,7 @@ func (a *Agent) startView(c *cleanups) error {
 // down is no reason to stay down: then the node has no data plane, and says so.
 func (a *Agent) startPlugins(c *cleanups) error {
 	loaded := a.settings.Load()
-	wish := pluginhost.Wish{
-		Names:   loaded.Config.Dataplane,
-		Written: loaded.Origins.Of("dataplane") != config.Origin{},
-	}
+	wish := pluginhost.WishOf(loaded.Config, loaded.Origins)
 	host, err := pluginhost.New(a.hostConfig(loaded, wish))
 	if err != nil {
 		err = fmt.Errorf("%w (it stands beside api.socket, or below node.data_dir if that is off: set api.socket to move it, dataplane to off to do without)", err)

@@ -53,7 +53,7 @@ func (h *Host) tell(d Decision) {
 
 func (h *Host) warn(d Decision) {
 	for _, w := range d.Warnings {
-		h.log.Warn("data plane: " + w)
+		h.log.Warn("data plane", "warning", w)
 	}
 }
 

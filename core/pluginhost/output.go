@@ -74,8 +74,19 @@ func (o *output) write() {
 			o.log.Warn("the plugin writes more than the log takes; lines are missing here", "lines", l.lost)
 		}
 		text, attrs := fields(l.text)
-		o.log.Log(context.Background(), l.level, text, append(attrs, "from", l.from)...)
+		o.relay(l.level, text, append(attrs, "from", l.from)...)
 	}
+}
+
+// relay logs in the plugin's own words.
+func (o *output) relay(level slog.Level, text string, attrs ...any) {
+	ctx, h := context.Background(), o.log.Handler()
+	if !h.Enabled(ctx, level) {
+		return
+	}
+	r := slog.NewRecord(time.Now(), level, text, 0)
+	r.Add(attrs...)
+	_ = h.Handle(ctx, r) // as slog does
 }
 
 // fields takes apart a line as the SDK and hclog write them for a host.

@@ -1,6 +1,7 @@
 package membership_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,6 +51,9 @@ func TestClonedDataDirectoryFallsSilent(t *testing.T) {
 				}
 				if one.metric(t, "silent") != 1 || !strings.Contains(one.log.String(), "level=ERROR msg=\"member changed\" kind=cloned") {
 					t.Errorf("%s does not report that it fell silent", one.cfg.Name)
+				}
+				if err := one.Leave(t.Context()); !errors.Is(err, membership.ErrUnsaid) || !strings.Contains(err.Error(), "node.json") {
+					t.Errorf("Leave of a silent node: %v", err)
 				}
 			}
 		}

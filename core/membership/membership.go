@@ -17,8 +17,13 @@ import (
 	"github.com/fairlead/fairlead/core/swim/wire"
 )
 
-// ErrClosed reports a call on a Membership that was closed.
-var ErrClosed = errors.New("membership: closed")
+// Errors of Membership.
+var (
+	// ErrClosed reports a call on a Membership that was closed.
+	ErrClosed = errors.New("membership: closed")
+	// ErrUnsaid reports that a node which does not speak left without a good-bye.
+	ErrUnsaid = errors.New("membership: no good-bye was said")
+)
 
 // leaveTimeout bounds Leave whatever its context says.
 const leaveTimeout = 15 * time.Second
@@ -201,14 +206,19 @@ func (m *Membership) SetRecord(definition, vector []byte) error {
 
 // Leave says good-bye and returns once that has spread, or with an error when
 // ctx ends or 15 s pass first; some have then heard of it, and the others hear
-// from those or see this node as failed. The node stays open: Rejoin or Close
-// it.
+// from those or see this node as failed. A node that does not speak, see
+// Snapshot.Silent, says no good-bye either: then it is ErrUnsaid, at once. The
+// node stays open: Rejoin or Close it.
 func (m *Membership) Leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	var left <-chan struct{}
-	if err := m.call(func(o *owner, now time.Time) { left = o.leave(now) }); err != nil {
+	var silence string
+	if err := m.call(func(o *owner, now time.Time) { silence, left = o.silence(), o.leave(now) }); err != nil {
 		return err
+	}
+	if silence != "" {
+		return fmt.Errorf("%w, others will see this node as failed: %s", ErrUnsaid, silence)
 	}
 	select {
 	case <-left:

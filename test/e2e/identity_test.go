@@ -24,6 +24,26 @@ func (a *agent) printed(words ...string) error {
 	return fmt.Errorf("%s printed no line with %q", a.name, words)
 }
 
+// alive is nil when the agent holds exactly n members for alive.
+func alive(n int) func(*agent) error {
+	return func(a *agent) error {
+		table, err := a.members()
+		if err != nil {
+			return err
+		}
+		found := 0
+		for _, m := range table {
+			if m.State == model.StateAlive {
+				found++
+			}
+		}
+		if found != n {
+			return fmt.Errorf("%s sees %d alive, want %d: %+v", a.name, found, n, table)
+		}
+		return nil
+	}
+}
+
 // TestIdentityNameConflict: two live agents with one name are both listed, and
 // both log the clash and the remedy; the others are unharmed.
 func TestIdentityNameConflict(t *testing.T) {
@@ -39,22 +59,7 @@ func TestIdentityNameConflict(t *testing.T) {
 			return a.printed("level=ERROR", "n2", "node.name")
 		})
 	}
-	f.eventually(5*time.Second, "all four stay members", all(f.agents, func(a *agent) error {
-		table, err := a.members()
-		if err != nil {
-			return err
-		}
-		alive := 0
-		for _, m := range table {
-			if m.State == model.StateAlive {
-				alive++
-			}
-		}
-		if alive != 4 {
-			return fmt.Errorf("%s sees %d alive, want 4", a.name, alive)
-		}
-		return nil
-	}))
+	f.eventually(5*time.Second, "all four stay members", all(f.agents, alive(4)))
 	never(t, f.agents, "", "suspected", "died", "cloned")
 }
 
@@ -102,22 +107,7 @@ func TestIdentityClonedDataDir(t *testing.T) {
 		}
 		return nil
 	})
-	f.eventually(10*time.Second, "the id is alive once, at the other", all(f.agents[:2], func(a *agent) error {
-		table, err := a.members()
-		if err != nil {
-			return err
-		}
-		alive := 0
-		for _, m := range table {
-			if m.State == model.StateAlive {
-				alive++
-			}
-		}
-		if alive != 3 {
-			return fmt.Errorf("%s sees %d alive, want 3: %+v", a.name, alive, table)
-		}
-		return nil
-	}))
+	f.eventually(10*time.Second, "the id is alive once, at the other", all(f.agents[:2], alive(3)))
 	for _, name := range []string{"n1", "n2"} {
 		never(t, f.agents[:2], name, "suspected", "died")
 	}

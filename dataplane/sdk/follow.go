@@ -90,6 +90,7 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 	conn, err := grpc.NewClient("passthrough:///agent",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return f.dial(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithIdleTimeout(0),
+		grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(handshake.MaxReceiveBytes)))
 	if err != nil {
 		return false, err

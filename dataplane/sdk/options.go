@@ -12,6 +12,8 @@ type settings struct {
 	newPrivileges string
 	ownConfig     func(getenv func(string) string) ([]byte, error)
 	stopTime      time.Duration
+	afterLarge    func() // called after each large generation; nil: nothing
+	largeOver     func() // called in the end; nil: nothing
 	level         slog.Level
 }
 

@@ -98,6 +98,9 @@ func (s *Service) commit(ctx context.Context, g *transfer.Generation) (*pb.Recon
 	g.Accept()
 	s.dirty = false
 	s.publish()
+	if s.afterLarge != nil && len(delta.Changes) >= largeChange {
+		s.afterLarge()
+	}
 	was := s.last
 	s.last = merge(refused, result.Statuses)
 	news := s.last.since(was, next)

@@ -72,6 +72,10 @@ func Run(ctx context.Context, p dataplane.Provider, env Env, opts ...Option) int
 		return handshake.ExitFailed
 	}
 	defer r.service.Close()
+	if r.set.afterLarge != nil {
+		r.service.afterLarge = r.set.afterLarge
+		defer r.set.largeOver()
+	}
 	code := r.mode(ctx)
 	if p := r.service.Panicked(); p != nil {
 		return r.lastWords(logs, p)

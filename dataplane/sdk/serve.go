@@ -47,7 +47,7 @@ func Serve(p dataplane.Provider, opts ...Option) int {
 		}
 		env.Stdout = out
 	}
-	return Run(context.Background(), p, env, opts...)
+	return Run(context.Background(), p, env, append([]Option{freeMemory()}, opts...)...)
 }
 
 // keepStdout returns the standard output, and makes descriptor 1 mean standard

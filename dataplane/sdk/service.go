@@ -35,6 +35,8 @@ type Service struct {
 	once   sync.Once
 	fault  atomic.Pointer[handshake.Panic]
 
+	afterLarge func() // written before the first call; nil: nothing
+
 	turn turn
 	// Guarded by turn.
 	assembler *transfer.Assembler

@@ -25,6 +25,10 @@ const (
 	hostPatience = 5 * time.Second
 	// streamsTime is how long answers may take to leave at the end.
 	streamsTime = 500 * time.Millisecond
+	// windowBytes is how much of a generation may be on its way: some chunks,
+	// so that either side works while the other does. What gRPC begins with,
+	// 64 KiB, makes it wait for the other some 70 times in a large snapshot.
+	windowBytes = 4 << 20
 )
 
 // workers are what runs beside the provider: its server, its follower, and the
@@ -104,6 +108,7 @@ func (r *run) startServer(w *workers) {
 	w.socket.refused = func(err error) { r.log.Warn("a connection was refused", "error", err) }
 	w.server = grpc.NewServer(
 		grpc.MaxRecvMsgSize(handshake.MaxReceiveBytes),
+		grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(windowBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: hostSilence, Timeout: hostPatience}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	)

@@ -31,7 +31,7 @@ func planned(t *testing.T) plan {
 	if err != nil || window <= 0 {
 		t.Fatalf("FAIRLEAD_BENCH_WINDOW is %q: want a duration such as 20s", text)
 	}
-	return plan{services: 10_000, each: 10, unchanged: 5000, fresh: 10, again: 100, deltas: 20, window: window}
+	return plan{services: 10_000, each: 10, unchanged: 3000, fresh: 10, again: 50, deltas: 20, window: window}
 }
 
 // TestDataplane measures a provider under host and loop. It fails when
@@ -80,7 +80,7 @@ func hosted(t *testing.T, p plan, plugins string, v *views) (rows []row) {
 	h := newHost(t, plugins, "")
 	l := h.next()
 	pause(p.window / 10)
-	empty := measure(t, l.pid, private)
+	empty := measure(t, l.pid)
 	three := newViews(t, p.services, 3)
 	small := l.held(three, p.window)
 
@@ -101,24 +101,26 @@ func hosted(t *testing.T, p plan, plugins string, v *views) (rows []row) {
 		{"whole snapshot to one that has it: p99, ms", "%.0f", quantile(again, 0.99), 150},
 	}, append(peaks,
 		row{"idle CPU of host and plugin, % of a core", "%.2f", share, 0.5},
-		row{"private memory of the plugin: no service, MiB", "%.1f", empty, 10},
-		row{fmt.Sprintf("private memory of the plugin: %d × 3, MiB", p.services), "%.1f", small, 10},
-		row{fmt.Sprintf("private memory of the plugin: %d × %d, MiB", p.services, p.each), "%.1f", large, 10},
+		row{"private memory of the plugin: pages of the program file, MiB", "%.1f", empty[1], 0},
+		row{"private memory of the plugin: its own, no service, MiB", "%.1f", empty[0], 10},
+		row{fmt.Sprintf("private memory of the plugin: its own, %d × 3, MiB", p.services), "%.1f", small[0], 10},
+		row{fmt.Sprintf("private memory of the plugin: its own, %d × %d, MiB", p.services, p.each), "%.1f", large[0], 10},
 	)...)
 }
 
-func measure(t *testing.T, pid int, what func(int) (float64, error)) float64 {
+// measure is the private memory of a process: its own, and that of files.
+func measure(t *testing.T, pid int) [2]float64 {
 	t.Helper()
-	x, err := what(pid)
+	own, files, err := private(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return x
+	return [2]float64{own, files}
 }
 
 // held is the private memory of a provider some time after it was given all of
 // v.
-func (l life) held(v *views, window time.Duration) float64 {
+func (l life) held(v *views, window time.Duration) [2]float64 {
 	l.host.t.Helper()
 	m, _ := l.idle(v, window/2)
 	return m
@@ -126,7 +128,7 @@ func (l life) held(v *views, window time.Duration) float64 {
 
 // idle gives the provider all of v, and returns its private memory after a
 // window without change, and the CPU that both sides took in it, in % of a core.
-func (l life) idle(v *views, window time.Duration) (memory, share float64) {
+func (l life) idle(v *views, window time.Duration) (memory [2]float64, share float64) {
 	t := l.host.t
 	t.Helper()
 	s := l.serve(v, 1, time.Second)
@@ -151,14 +153,21 @@ func (l life) idle(v *views, window time.Duration) (memory, share float64) {
 	if d := len(s.of("delta")); d != 0 {
 		t.Errorf("%d deltas while nothing changed", d)
 	}
-	return measure(t, l.pid, private), share
+	return measure(t, l.pid), share
 }
 
 // snapshots measures whole snapshots: their times, and the peaks of memory.
 func snapshots(t *testing.T, p plan, h *host, v *views) (first, again []float64, rows []row) {
 	t.Helper()
 	var payload int
-	var extra, peak []float64
+	var extra, peak, hostCPU, pluginCPU []float64
+	used := func(pid int) float64 {
+		d, err := cpuTime(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return float64(d.Microseconds()) / 1000
+	}
 	for range p.fresh {
 		l := h.restarted()
 		debug.FreeOSMemory()
@@ -169,8 +178,10 @@ func snapshots(t *testing.T, p plan, h *host, v *views) (first, again []float64,
 		if err != nil {
 			t.Fatal(err)
 		}
+		ours, theirs := used(os.Getpid()), used(l.pid)
 		s := l.serve(v, 1, time.Second)
 		calls := s.wait("snapshot", 1)
+		hostCPU, pluginCPU = append(hostCPU, used(os.Getpid())-ours), append(pluginCPU, used(l.pid)-theirs)
 		s.stop()
 		first = append(first, ms(calls)...)
 		payload = calls[0].bytes
@@ -194,6 +205,8 @@ func snapshots(t *testing.T, p plan, h *host, v *views) (first, again []float64,
 		}
 	}
 	return first, again, []row{
+		{"whole snapshot to a new process: CPU of the host, the view included, p50, ms", "%.0f", quantile(hostCPU, 0.5), 0},
+		{"whole snapshot to a new process: CPU of the plugin, p50, ms", "%.0f", quantile(pluginCPU, 0.5), 0},
 		{"whole snapshot: messages, MiB", "%.1f", float64(payload) / (1 << 20), 0},
 		{"whole snapshot: the host grows by at most, MiB", "%.0f", quantile(extra, 1), 0},
 		{"whole snapshot: peak of the new plugin, resident MiB", "%.0f", quantile(peak, 1), 0},

@@ -12,8 +12,9 @@
 // are in it. Bytes are those on the socket with the framing of HTTP/2, counted
 // by a proxy between the loop and a provider that runs by itself; health
 // checks are off there. Peaks are VmHWM, which is reset before each
-// measurement. Private memory is what smaps_rollup calls so. CPU is the
-// scheduler's clock of each process: of the host, that is the test, this
+// measurement. Private memory is that of smaps_rollup, in two parts: anonymous,
+// and pages of files, which count as private while one process runs the
+// program. CPU is the scheduler's clock of each process: of the host, that is the test, this
 // includes the loop, the health checks and whatever the Go runtime does.
 //
 // A number over its bar is marked OVER; it fails nothing, as machines differ.

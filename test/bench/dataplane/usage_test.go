@@ -25,17 +25,18 @@ func cpuTime(pid int) (time.Duration, error) {
 
 const mib = 1024 // in the kB of /proc
 
-// private is the memory in MiB that a process shares with no other.
-func private(pid int) (float64, error) {
-	var sum uint64
-	for _, key := range []string{"Private_Clean:", "Private_Dirty:"} {
-		kib, err := field(fmt.Sprintf("/proc/%d/smaps_rollup", pid), key)
-		if err != nil {
-			return 0, err
+// private is the memory in MiB that a process shares with no other: its own,
+// and what it alone has in memory of files, above all its program. The latter
+// is shared by all processes of one program, and the kernel can drop it.
+func private(pid int) (own, files float64, err error) {
+	var kib [3]uint64
+	for i, key := range []string{"Private_Clean:", "Private_Dirty:", "Anonymous:"} {
+		if kib[i], err = field(fmt.Sprintf("/proc/%d/smaps_rollup", pid), key); err != nil {
+			return 0, 0, err
 		}
-		sum += kib
 	}
-	return float64(sum) / mib, nil
+	own = float64(kib[2]) / mib
+	return own, float64(kib[0]+kib[1])/mib - own, nil
 }
 
 // resident is the memory in MiB of a process, and the most it was since

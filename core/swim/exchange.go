@@ -182,27 +182,21 @@ func (n *Node) tickContacts() {
 	if !alone {
 		n.retryWait = min(n.retryWait*3/2, n.cfg.ContactInterval)
 	}
+	live := make(map[netip.AddrPort]bool, len(n.live.list))
+	for _, m := range n.live.list {
+		live[m.addr] = true
+	}
 	tried := 0
 	for range n.contacts {
 		c := n.contacts[n.contact%len(n.contacts)]
 		n.contact++
-		if n.liveAt(c) == nil {
+		if !live[c] {
 			n.exchange(c)
 			if tried++; tried == contactsAtOnce {
 				return
 			}
 		}
 	}
-}
-
-// liveAt returns the live member whose address is a, or nil.
-func (n *Node) liveAt(a netip.AddrPort) *member {
-	for _, m := range n.live.list {
-		if m.addr == a {
-			return m
-		}
-	}
-	return nil
 }
 
 // absorb merges a frame of the peer's table and reports whether it was the

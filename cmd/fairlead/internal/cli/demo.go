@@ -37,7 +37,11 @@ and print how and when the others noticed. All times are measured.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := a.signalled(cmd.Context())
 			defer cancel()
-			return a.runDemo(ctx)
+			err := a.runDemo(ctx)
+			if err != nil && ctx.Err() != nil {
+				return errors.New("demo: interrupted") // whatever was under way
+			}
+			return err
 		},
 	}
 }

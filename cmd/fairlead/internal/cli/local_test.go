@@ -170,6 +170,20 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+func TestDemoInterruptedLeavesNothing(t *testing.T) {
+	demo := newCommand(t)
+	t.Setenv("TMPDIR", shortDir(t))
+	demo.Now = time.Now
+	demo.start("demo")
+	demo.signals <- syscall.SIGINT
+	if code := demo.wait(t); code != 1 || demo.err.String() != "fairlead: demo: interrupted\n" {
+		t.Errorf("exit code %d: %s", code, demo.err.String())
+	}
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) != 0 {
+		t.Errorf("%d things left in the temporary directory, %v", len(left), err)
+	}
+}
+
 func TestDemoJSON(t *testing.T) {
 	demo := newCommand(t)
 	demo.Now = time.Now

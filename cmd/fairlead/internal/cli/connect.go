@@ -40,7 +40,11 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	if devErr != nil {
 		return nil, err
 	}
-	fmt.Fprintf(a.env.Stderr, "fairlead: no agent at %s, asking that of `fairlead dev` at %s\n", defaultSocket, target)
+	why := "no agent at"
+	if errors.Is(err, client.ErrDenied) {
+		why = "this user may not open"
+	}
+	fmt.Fprintf(a.env.Stderr, "fairlead: %s %s, asking the agent of `fairlead dev` at %s\n", why, defaultSocket, target)
 	return dev, nil
 }
 

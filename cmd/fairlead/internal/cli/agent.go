@@ -68,6 +68,10 @@ func (a *app) runAgent(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
+	if a.env.OutliveReader != nil {
+		// A node must not fail because whatever reads its log does.
+		defer a.env.OutliveReader()()
+	}
 	var received <-chan os.Signal
 	if a.env.Signals != nil {
 		c, stop := a.env.Signals()

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -76,6 +78,40 @@ func TestAgentStopsBySignal(t *testing.T) {
 		if code := agent.wait(t); code != 0 {
 			t.Errorf("%v: exit code %d\n%s", s, code, agent.err.String())
 		}
+	}
+}
+
+// The reader of the log may end, as in `fairlead agent 2>&1 | head`.
+func TestAgentOutlivesTheReaderOfItsLog(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := shortDir(t)
+	cmd := exec.Command(exe, agentArgs(dir, "n1")...)
+	cmd.Env = newCommand(t).Environ
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	for lines := bufio.NewScanner(log); lines.Scan() && !strings.Contains(lines.Text(), "msg=ready"); {
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	leave := newCommand(t)
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil { // one more line to write
+		t.Fatal(err)
+	}
+	if code := leave.run("leave", "--api", filepath.Join(dir, "api.sock")); code != 0 {
+		t.Errorf("leave: %d: %s", code, leave.err.String())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the agent ended with %v", err)
 	}
 }
 

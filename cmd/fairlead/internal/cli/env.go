@@ -23,6 +23,10 @@ type Env struct {
 	// the way to end it. Without it signals do what they do by default.
 	Signals func() (received <-chan os.Signal, stop func())
 
+	// OutliveReader makes a write to a pipe that nobody reads any more an error,
+	// also on standard output and error, where it otherwise ends the process.
+	OutliveReader func() (stop func())
+
 	// Executable is the path of this program, which dev and demo start again.
 	Executable func() (string, error)
 
@@ -50,6 +54,8 @@ func SystemEnv(version string) Env {
 		Now:        time.Now,
 		Terminal:   err == nil && info.Mode()&os.ModeCharDevice != 0,
 		Version:    cmp.Or(version, buildVersion()),
+
+		OutliveReader: outliveReader,
 	}
 }
 
@@ -74,6 +80,13 @@ func systemSignals() (<-chan os.Signal, func()) {
 	c := make(chan os.Signal, 4)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	return c, func() { signal.Stop(c) }
+}
+
+// outliveReader catches SIGPIPE. To ignore it would be inherited by plugins.
+func outliveReader() func() {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGPIPE)
+	return func() { signal.Stop(c) }
 }
 
 // buildVersion is what the Go tool stamped: a release tag or a pseudo-version

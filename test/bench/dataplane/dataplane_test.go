@@ -87,7 +87,10 @@ func hosted(t *testing.T, p plan, plugins string, v *views) (rows []row) {
 	first, again, peaks := snapshots(t, p, h, v)
 	l = h.restarted()
 	ticking := l.serve(v, 1, 2*time.Millisecond)
-	calls := ms(ticking.wait("unchanged", p.unchanged))
+	ticking.wait("unchanged", p.unchanged/10)
+	before, had := l.cpu(), len(ticking.of("unchanged"))
+	calls := ms(ticking.wait("unchanged", had+p.unchanged))
+	each := float64((l.cpu() - before).Microseconds()) / 1000 / float64(p.unchanged)
 	ticking.stop()
 	l = h.restarted()
 	large, share := l.idle(v, p.window)
@@ -95,6 +98,7 @@ func hosted(t *testing.T, p plan, plugins string, v *views) (rows []row) {
 	return append([]row{
 		{"reconcile without change: p50, ms", "%.2f", quantile(calls, 0.5), 0.3},
 		{"reconcile without change: p99, ms", "%.2f", quantile(calls, 0.99), 2},
+		{"reconcile without change: CPU of host and plugin together, ms", "%.2f", each, 0},
 		{"whole snapshot to a new process: p50, ms", "%.0f", quantile(first, 0.5), 0},
 		{"whole snapshot to a new process: p99, ms", "%.0f", quantile(first, 0.99), 150},
 		{"whole snapshot to one that has it: p50, ms", "%.0f", quantile(again, 0.5), 0},
@@ -126,6 +130,19 @@ func (l life) held(v *views, window time.Duration) [2]float64 {
 	return m
 }
 
+// cpu is what both sides have used.
+func (l life) cpu() (sum time.Duration) {
+	l.host.t.Helper()
+	for _, pid := range []int{os.Getpid(), l.pid} {
+		used, err := cpuTime(pid)
+		if err != nil {
+			l.host.t.Fatal(err)
+		}
+		sum += used
+	}
+	return sum
+}
+
 // idle gives the provider all of v, and returns its private memory after a
 // window without change, and the CPU that both sides took in it, in % of a core.
 func (l life) idle(v *views, window time.Duration) (memory [2]float64, share float64) {
@@ -136,20 +153,9 @@ func (l life) idle(v *views, window time.Duration) (memory [2]float64, share flo
 	s.wait("snapshot", 1)
 	runtime.GC() // what came before is not what is measured
 	pause(window / 10)
-	cpu := func() time.Duration {
-		var sum time.Duration
-		for _, pid := range []int{os.Getpid(), l.pid} {
-			used, err := cpuTime(pid)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sum += used
-		}
-		return sum
-	}
-	begun, before := time.Now(), cpu()
+	begun, before := time.Now(), l.cpu()
 	pause(window)
-	share = 100 * float64(cpu()-before) / float64(time.Since(begun))
+	share = 100 * float64(l.cpu()-before) / float64(time.Since(begun))
 	if d := len(s.of("delta")); d != 0 {
 		t.Errorf("%d deltas while nothing changed", d)
 	}

@@ -111,6 +111,9 @@ func (s *Source) enter(name string, p *pull) (*follower, error) {
 	f := s.loops[name]
 	if f == nil {
 		if len(s.loops) >= maxFollowers {
+			s.forget()
+		}
+		if len(s.loops) >= maxFollowers {
 			return nil, fmt.Errorf("%w: %d providers follow already", dataplane.ErrLimit, maxFollowers)
 		}
 		cfg := s.cfg
@@ -123,6 +126,16 @@ func (s *Source) enter(name string, p *pull) (*follower, error) {
 	}
 	f.current = p
 	return f, nil
+}
+
+// forget drops the loops of providers that follow no more, so that names that
+// came and went do not use up the bound. The caller holds mu.
+func (s *Source) forget() {
+	for name, f := range s.loops {
+		if f.current == nil {
+			delete(s.loops, name)
+		}
+	}
 }
 
 func (s *Source) leave(f *follower, p *pull) {

@@ -272,17 +272,23 @@ func TestSourceRefuses(t *testing.T) {
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("Follow without a name: %v", err)
 	}
-	for i := range 65 {
-		ctx, cancel := context.WithCancel(t.Context())
-		stream, err := p.client.Follow(ctx, &pb.FollowRequest{Info: &pb.InfoResponse{Name: fmt.Sprint("p", i)}})
+	follow := func(ctx context.Context, name string) error {
+		stream, err := p.client.Follow(ctx, &pb.FollowRequest{Info: &pb.InfoResponse{Name: name}})
 		if err == nil {
 			_, err = stream.Recv()
 		}
-		if want := map[bool]codes.Code{true: codes.OK, false: codes.ResourceExhausted}[i < 64]; status.Code(err) != want {
-			t.Fatalf("follower %d: %v, want %v", i, err, want)
-		}
-		cancel()
+		return err
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range 65 {
+		if want := map[bool]codes.Code{true: codes.OK, false: codes.ResourceExhausted}[i < 64]; status.Code(follow(ctx, fmt.Sprint("p", i))) != want {
+			t.Fatalf("follower %d is not answered %v", i, want)
+		}
+	}
+	// Those that came and went leave their places to others.
+	cancel()
+	eventually(t, "a place is free again", func() bool { return follow(t.Context(), "late") == nil })
 }
 
 // large are views of so many services with 10 endpoints each on 250 nodes.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 )
 
 // plan is how much is measured.
@@ -92,6 +94,7 @@ func hosted(t *testing.T, p plan, plugins string, v *views) (rows []row) {
 	calls := ms(ticking.wait("unchanged", had+p.unchanged))
 	each := float64((l.cpu() - before).Microseconds()) / 1000 / float64(p.unchanged)
 	ticking.stop()
+	control := l.control(p.unchanged / 3)
 	l = h.restarted()
 	large, share := l.idle(v, p.window)
 
@@ -99,6 +102,8 @@ func hosted(t *testing.T, p plan, plugins string, v *views) (rows []row) {
 		{"reconcile without change: p50, ms", "%.2f", quantile(calls, 0.5), 0.3},
 		{"reconcile without change: p99, ms", "%.2f", quantile(calls, 0.99), 2},
 		{"reconcile without change: CPU of host and plugin together, ms", "%.2f", each, 0},
+		{"control, the empty call State: p50, ms", "%.2f", quantile(control, 0.5), 0},
+		{"control, the empty call State: p99, ms", "%.2f", quantile(control, 0.99), 0},
 		{"whole snapshot to a new process: p50, ms", "%.0f", quantile(first, 0.5), 0},
 		{"whole snapshot to a new process: p99, ms", "%.0f", quantile(first, 0.99), 150},
 		{"whole snapshot to one that has it: p50, ms", "%.0f", quantile(again, 0.5), 0},
@@ -120,6 +125,23 @@ func measure(t *testing.T, pid int) [2]float64 {
 		t.Fatal(err)
 	}
 	return [2]float64{own, files}
+}
+
+// control is the time in ms of calls that do next to nothing, as often as those
+// without change: what the machine and gRPC take.
+func (l life) control(n int) []float64 {
+	t := l.host.t
+	t.Helper()
+	var out []float64
+	for range n {
+		begun := time.Now()
+		if _, err := l.Client.State(t.Context(), &pb.StateRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, float64(time.Since(begun).Microseconds())/1000)
+		pause(2 * time.Millisecond)
+	}
+	return out
 }
 
 // held is the private memory of a provider some time after it was given all of
@@ -190,7 +212,6 @@ func snapshots(t *testing.T, p plan, h *host, v *views) (first, again []float64,
 		hostCPU, pluginCPU = append(hostCPU, used(os.Getpid())-ours), append(pluginCPU, used(l.pid)-theirs)
 		s.stop()
 		first = append(first, ms(calls)...)
-		payload = calls[0].bytes
 		_, most, err := resident(os.Getpid())
 		if err != nil {
 			t.Fatal(err)
@@ -202,8 +223,11 @@ func snapshots(t *testing.T, p plan, h *host, v *views) (first, again []float64,
 		peak = append(peak, most)
 	}
 	l := h.restarted()
+	sized := l.serveWith(v, 1, time.Second, true)
+	payload = sized.wait("snapshot", 1)[0].bytes
+	sized.stop()
 	for boot := range uint64(p.again + 1) {
-		s := l.serve(v, boot+1, time.Second)
+		s := l.serve(v, boot+2, time.Second)
 		calls := s.wait("snapshot", 1)
 		s.stop()
 		if boot > 0 {

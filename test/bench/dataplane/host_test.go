@@ -94,10 +94,10 @@ type life struct {
 
 // session is one run of the loop against a provider.
 type session struct {
-	t    *testing.T
-	loop *reconcile.Loop
-	v    *views
-	stop func()
+	t     *testing.T
+	loop  *reconcile.Loop
+	stop  func()
+	sizes bool // note how large messages are, which takes time
 
 	mu    sync.Mutex
 	calls []call
@@ -107,15 +107,20 @@ type session struct {
 type call struct {
 	kind  string // unchanged, delta, snapshot
 	took  time.Duration
-	bytes int // of its messages, encoded
+	bytes int // of its messages, encoded; if sizes
 	err   error
 }
 
 // serve begins a session, of which boot is the epoch. It ends with stop.
 func (l life) serve(v *views, boot uint64, tick time.Duration) *session {
+	l.host.t.Helper()
+	return l.serveWith(v, boot, tick, false)
+}
+
+func (l life) serveWith(v *views, boot uint64, tick time.Duration, sizes bool) *session {
 	t := l.host.t
 	t.Helper()
-	s := &session{t: t, v: v}
+	s := &session{t: t, sizes: sizes}
 	s.loop = reconcile.New(reconcile.Config{
 		Provider: "fake", Session: dataplane.Session{AgentID: "0123456789abcdef", BootEpoch: boot}, Views: v,
 		Tick: tick, MinGap: min(tick, reconcile.DefaultMinGap), Deadline: patience,
@@ -187,7 +192,9 @@ func (m *measured) Send(r *pb.ReconcileRequest) error {
 			m.call.kind = "delta"
 		}
 	}
-	m.call.bytes += proto.Size(r) // is computed and kept by the encoder too
+	if m.s.sizes {
+		m.call.bytes += proto.Size(r)
+	}
 	return m.ClientStreamingClient.Send(r)
 }
 

@@ -25,6 +25,10 @@ var (
 	ErrStopTimeout = errors.New("agent: not stopped within shutdown_timeout, giving up")
 )
 
+// sameRequest is how soon after the first signal another one is the same
+// request: timeout(1) and some supervisors signal a process and its group.
+const sameRequest = 200 * time.Millisecond
+
 // Loaded is a configuration as config.Load returns it.
 type Loaded struct {
 	Config   *config.Config
@@ -133,6 +137,7 @@ func (a *Agent) stop(opened *cleanups, signals <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), a.shutdownTimeout())
 	defer cancel()
 
+	begun := time.Now()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -153,7 +158,7 @@ func (a *Agent) stop(opened *cleanups, signals <-chan os.Signal) error {
 		case <-late.C:
 			return fmt.Errorf("%w (%v)", ErrStopTimeout, a.shutdownTimeout())
 		case s := <-signals:
-			if s != syscall.SIGHUP {
+			if s != syscall.SIGHUP && time.Since(begun) >= sameRequest {
 				return ErrCutShort
 			}
 		}

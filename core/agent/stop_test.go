@@ -32,16 +32,30 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 		release := make(chan struct{})
 		a := stopping(t, func(context.Context) error { <-release; return nil })
 		signals := make(chan os.Signal, 2)
-		signals <- syscall.SIGHUP // is no second request to stop
-		signals <- syscall.SIGTERM
 		begin := time.Now()
+		time.AfterFunc(sameRequest, func() {
+			signals <- syscall.SIGHUP // is no second request to stop
+			signals <- syscall.SIGTERM
+		})
 		if err := a.stop(&cleanups{}, signals); !errors.Is(err, ErrCutShort) {
 			t.Errorf("got %v, want ErrCutShort", err)
 		}
-		if d := time.Since(begin); d != 0 {
+		if d := time.Since(begin); d != sameRequest {
 			t.Errorf("it took %v", d)
 		}
 		close(release)
+	})
+}
+
+// timeout(1) signals the process, and then the group that it is in.
+func TestSignalThatComesTwiceIsOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := stopping(t, func(context.Context) error { time.Sleep(time.Second); return nil })
+		signals := make(chan os.Signal, 1)
+		signals <- syscall.SIGTERM
+		if err := a.stop(&cleanups{}, signals); err != nil {
+			t.Errorf("got %v", err)
+		}
 	})
 }
 

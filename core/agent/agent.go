@@ -102,6 +102,10 @@ func (a *Agent) Run(ctx context.Context, signals <-chan os.Signal) error {
 	if err := a.open(&opened); err != nil {
 		stop, cancel := context.WithTimeout(context.Background(), a.shutdownTimeout())
 		defer cancel()
+		if a.leaver != nil {
+			// The others met this node already and are not to see it fail.
+			_ = a.leaver.Leave(stop)
+		}
 		opened.run(stop)
 		return err
 	}

@@ -288,6 +288,34 @@ func TestFollowerIsToldOfTheStop(t *testing.T) {
 }
 
 // Whatever is taken, Run returns one error that names it, and lets go of the rest.
+// What fails after the node has joined is no failure of the node to the others.
+func TestFailedStartLeaves(t *testing.T) {
+	n1 := start(t, Options{Loaded: loaded(testConfig(t, "n1"))})
+	status, err := n1.api.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t, "n2")
+	cfg.Cluster.Join = []string{status.Addr}
+	cfg.Dataplane = config.Providers{"nowhere"}
+	n2 := prepare(t, Options{Loaded: Loaded{Config: cfg, Origins: config.Origins{"dataplane": {Layer: config.LayerFlag, Name: "dataplane"}}}})
+	if err := n2.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "nowhere") {
+		t.Fatalf("Run: %v, want an error that names the data plane", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of n1:\n%slog of n2:\n%s", n1.log, n2.log)
+		}
+	})
+	waitFor(t, "n1 to see n2 left, or never to have heard of it", func() bool {
+		members, err := n1.api.Members(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(members) == 1 || members[1].State == model.StateLeft
+	})
+}
+
 func TestWhatIsTakenIsNamed(t *testing.T) {
 	first := testConfig(t, "n1")
 	r := start(t, Options{Loaded: loaded(first)})

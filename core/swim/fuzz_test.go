@@ -233,6 +233,13 @@ func play(t *testing.T, input []byte) *watch {
 			if err := node.SetRecord(s.bytes(int(s.byte())), now); err != nil {
 				t.Fatal(err)
 			}
+		case op == 250: // another node speaks under this one's id
+			for range s.byte() % 6 {
+				c := wire.Claimed{Subject: 1, Value: model.Value{Epoch: node.Self().Value.Epoch + 1}}
+				if err := node.Step(addr(2), w.codec.Seal(wire.AppendClaim(w.codec.Begin(nil, 2, 1, 0), &c)), now); err != nil && !errors.Is(err, swim.ErrSilent) {
+					t.Fatal(err)
+				}
+			}
 		case len(w.open) > 0:
 			i := int(s.byte()) % len(w.open)
 			node.StreamClosed(w.open[i], swim.StreamEnd(s.byte()%3), now)

@@ -72,6 +72,8 @@ type Node struct {
 	tells     int
 	leftAt    time.Time
 	jumps     []time.Time // recent raises of our own epoch because it was heard
+	startedAt time.Time
+	senior    bool // ran undisturbed before the first of jumps
 	silent    bool
 
 	ready        Ready
@@ -104,6 +106,7 @@ func New(cfg Config, self Self, epoch uint64, rng *rand.Rand, now time.Time) (*N
 		codec:     wire.NewCodec(cfg.Cluster),
 		rng:       rng,
 		now:       now,
+		startedAt: now,
 		byID:      make(map[model.NodeID]*member),
 		streams:   make(map[uint64]stream),
 		retryWait: cfg.JoinRetry,

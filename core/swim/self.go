@@ -16,6 +16,12 @@ const (
 	cloneWindow = time.Minute
 )
 
+// seniorAfter is how many periods a node ran before its epoch was first heard
+// elsewhere, to be taken for the original of two copies. It may jump once more:
+// the copy starts at the higher epoch, so the original jumps first, and would
+// always be the one to fall silent.
+const seniorAfter = 5
+
 // heardOfSelf reacts to what others say of this node.
 //
 //	their word is     state           then
@@ -62,8 +68,15 @@ func (n *Node) jump(heard uint64, from netip.AddrPort) {
 			recent = append(recent, at)
 		}
 	}
+	if len(recent) == 0 {
+		n.senior = n.now.Sub(n.startedAt) >= seniorAfter*n.cfg.ProbePeriod
+	}
+	limit := cloneJumps
+	if n.senior {
+		limit++
+	}
 	n.jumps = append(recent, n.now)
-	if len(n.jumps) >= cloneJumps || heard >= wire.MaxWord {
+	if len(n.jumps) >= limit || heard >= wire.MaxWord {
 		n.fallSilent(Event{Kind: EventCloned, From: from, Detail: fmt.Sprintf(
 			"another node runs with this node's id %v: its data directory is a copy; stop one of them, and delete node.json of the copy to mint a new id", n.self.id)})
 		return

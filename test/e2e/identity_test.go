@@ -85,9 +85,9 @@ func TestIdentityAddressConflict(t *testing.T) {
 	}
 }
 
-// TestIdentityClonedDataDir: of two agents on copies of one data directory one
-// goes on, the other says what is wrong and falls silent; the others are
-// unharmed.
+// TestIdentityClonedDataDir: of two agents on copies of one data directory the
+// one that ran before goes on, the other says what is wrong and falls silent;
+// the others are unharmed.
 func TestIdentityClonedDataDir(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 4)
@@ -96,17 +96,15 @@ func TestIdentityClonedDataDir(t *testing.T) {
 		a.start()
 	}
 	f.eventually(10*time.Second, "three joined", f.agreed(f.agents[:3]...))
+	<-time.After(6 * time.Second) // what runs for five periods counts as the original
 	if err := os.CopyFS(clone.dir, os.DirFS(f.agents[2].dir)); err != nil {
 		t.Fatal(err)
 	}
 	clone.start()
-	f.eventually(20*time.Second, "one of the two fell silent", func() error {
-		a, b := clone.printed("level=ERROR", "copy", "node.json"), f.agents[2].printed("level=ERROR", "copy", "node.json")
-		if a != nil && b != nil {
-			return fmt.Errorf("%w; %w", a, b)
-		}
-		return nil
-	})
+	f.eventually(20*time.Second, "the copy fell silent", func() error { return clone.printed("level=ERROR", "copy", "node.json") })
+	if f.agents[2].printed("level=ERROR", "copy", "node.json") == nil {
+		t.Error("the original fell silent")
+	}
 	f.eventually(10*time.Second, "the id is alive once, at the other", all(f.agents[:2], alive(3)))
 	for _, name := range []string{"n1", "n2"} {
 		never(t, f.agents[:2], name, "suspected", "died")

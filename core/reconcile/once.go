@@ -141,7 +141,7 @@ func difference(was, is *delivered) dataplane.Delta {
 func (l *Loop) accepted(d *delivered, r *pb.ReconcileResponse, kind string) {
 	if kind == whole {
 		l.cfg.Log.Info("the provider has a whole snapshot", "generation", d.snapshot.Generation, "services", d.snapshot.Len(),
-			"endpoints", d.snapshot.EndpointCount(), "completeness", d.snapshot.Completeness)
+			"endpoints", d.snapshot.EndpointCount(), "completeness", d.snapshot.Completeness.String())
 	}
 	if l.failed != "" {
 		l.cfg.Log.Info("the provider is reconciled again", "generation", d.snapshot.Generation)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,7 +76,7 @@ func (s *standing) health(h dataplane.Health) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.s.Health.State != h.State {
-		s.log.Info("health of the data path", "state", h.State, "was", s.s.Health.State, "reasons", h.Reasons)
+		s.log.Info("health of the data path", "state", h.State.String(), "was", s.s.Health.State.String(), "reasons", strings.Join(h.Reasons, "; "))
 	}
 	s.s.Health = h
 }
@@ -142,9 +143,9 @@ func (s *standing) replace(next map[dataplane.Key]dataplane.ServiceStatus) {
 			s.log.Warn("more services changed their status", "more", len(news)-i)
 		case i > maxStatusLines:
 		case st.Status == dataplane.StatusProgrammed:
-			s.log.Info("service is programmed, or gone", "service", st.Service)
+			s.log.Info("service is programmed, or gone", "service", st.Service.String())
 		default:
-			s.log.Warn("service is not programmed as it should be", "service", st.Service, "status", st.Status, "reason", st.Reason, "message", st.Message)
+			s.log.Warn("service is not programmed as it should be", "service", st.Service.String(), "status", st.Status.String(), "reason", st.Reason, "message", st.Message)
 		}
 	}
 	s.metrics.statuses(s.s.Provider, next)

@@ -173,7 +173,7 @@ func (v *Viewer) run(ctx context.Context, updates <-chan membership.Update) {
 		cur := v.Latest()
 		next := view.Apply(cur, view.Completed{Completeness: v.completeness()})
 		if next != cur {
-			v.cfg.Log.Info("the view is complete", "because", next.Completeness, "services", next.Len(), "endpoints", next.EndpointCount(), "nodes", next.NodeCount())
+			v.cfg.Log.Info("the view is complete", "because", next.Completeness.String(), "services", next.Len(), "endpoints", next.EndpointCount(), "nodes", next.NodeCount())
 			tick = nil
 			v.publish(next)
 			cur = next

@@ -32,6 +32,7 @@ func TestPluginBadNeighbour(t *testing.T) {
 		{"hash", []string{`"WARN"`, "fairlead-dataplane-l7", "its manifest says", "install the plugin again"}, 0},
 		{"flood", []string{`"WARN"`, `"l7"`, "the plugin writes more than the log takes"}, 0},
 		{"hang", []string{`"WARN"`, `"l7"`, "the provider was not reconciled", "see why the provider is slow"}, 8 * time.Second},
+		{"lie", []string{`"WARN"`, `"l7"`, "1 was sent, 8 was answered", "this is a fault of the provider"}, 0},
 		{"unconfigured", []string{`"ERROR"`, `"l7"`, "crash-loop", "not configured"}, 8 * time.Second},
 	} {
 		t.Run(test.flaw, func(t *testing.T) {

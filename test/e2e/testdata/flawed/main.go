@@ -8,6 +8,7 @@
 //	version     speaks a contract that is not known yet
 //	flood       writes to standard error without end
 //	hang        never answers Reconcile
+//	lie         answers Reconcile for another generation
 //	children    starts a process that holds its pipes
 //	unconfigured  says in each Reconcile that it was never configured
 package main
@@ -59,6 +60,8 @@ func (p *provider) run() int {
 	case p.has("version"):
 		fmt.Println("1|7|unix|/nowhere|grpc|")
 		return hold()
+	case p.has("lie"):
+		return lie(p)
 	case p.has("flood"):
 		go func() {
 			for i := 0; ; i++ {

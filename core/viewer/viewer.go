@@ -73,6 +73,16 @@ type Viewer struct {
 	epochs  view.Epochs
 	retryAt time.Time
 	started time.Time
+	applied uint64     // the event up to which the view goes
+	due     completion // what was found; zero: nothing yet
+}
+
+// completion is what may be concluded from a view that goes up to event seq.
+// The table of members is ahead of the view: of a whole table that was
+// exchanged, the view may show the first member.
+type completion struct {
+	completeness view.Completeness
+	seq          uint64
 }
 
 // Start makes the first view of what membership knows by now and follows it
@@ -93,6 +103,7 @@ func Start(cfg Config) (*Viewer, error) {
 		return nil, err
 	}
 	table := cfg.Members.Snapshot()
+	v.applied = table.Seq
 	v.publish(v.reset(view.New(table.Self.ID, first), table, v.started))
 	ctx, cancel := context.WithCancel(context.Background())
 	v.cancel = cancel
@@ -171,7 +182,7 @@ func (v *Viewer) run(ctx context.Context, updates <-chan membership.Update) {
 	tick := ticker.C
 	for {
 		cur := v.Latest()
-		next := view.Apply(cur, view.Completed{Completeness: v.completeness()})
+		next := v.complete(cur)
 		if next != cur {
 			v.cfg.Log.Info("the view is complete", "because", next.Completeness.String(), "services", next.Len(), "endpoints", next.EndpointCount(), "nodes", next.NodeCount())
 			tick = nil
@@ -182,9 +193,9 @@ func (v *Viewer) run(ctx context.Context, updates <-chan membership.Update) {
 		case u := <-updates:
 			if u.Reset != nil {
 				v.metrics.resets.Inc()
-				next = v.reset(cur, u.Reset, time.Now())
+				next, v.applied = v.reset(cur, u.Reset, time.Now()), u.Reset.Seq
 			} else {
-				next = v.step(cur, u.Event)
+				next, v.applied = v.step(cur, u.Event), u.Event.Seq
 			}
 			if next != cur {
 				v.publish(next)
@@ -239,9 +250,24 @@ func (v *Viewer) publish(next *view.View) {
 	v.changed = make(chan struct{})
 }
 
-// completeness says what may be concluded now from what is missing.
-func (v *Viewer) completeness() view.Completeness {
-	table := v.cfg.Members.Snapshot()
+// complete marks the view complete once it shows all that the table did when
+// it was found to be so.
+func (v *Viewer) complete(cur *view.View) *view.View {
+	if cur.Completeness != view.Incomplete {
+		return cur
+	}
+	if v.due.completeness == view.Incomplete {
+		table := v.cfg.Members.Snapshot()
+		v.due = completion{v.completeness(table), table.Seq}
+	}
+	if v.applied < v.due.seq {
+		return cur
+	}
+	return view.Apply(cur, view.Completed{Completeness: v.due.completeness})
+}
+
+// completeness says what may be concluded now from what a table lacks.
+func (v *Viewer) completeness(table *membership.Snapshot) view.Completeness {
 	switch {
 	case time.Since(v.started) >= v.cfg.CompleteAfter:
 		return view.TimedOut

@@ -243,12 +243,23 @@ func TestUnreadableRecordKeepsTheOneBefore(t *testing.T) {
 
 // script is a membership that says what it is told.
 type script struct {
+	mu      sync.Mutex
 	table   *membership.Snapshot
 	updates chan membership.Update
 	end     error
 }
 
-func (s *script) Snapshot() *membership.Snapshot { return s.table }
+func (s *script) Snapshot() *membership.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.table
+}
+
+func (s *script) set(table *membership.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.table = table
+}
 
 func (s *script) Events(ctx context.Context, _ uint64, _ bool) iter.Seq2[membership.Update, error] {
 	return func(yield func(membership.Update, error) bool) {
@@ -351,6 +362,41 @@ func TestViewIsIncompleteWhileDefinitionsAreMissing(t *testing.T) {
 		<-time.After(2 * time.Second)
 		if got := v.Latest().Completeness; got != view.TimedOut {
 			t.Errorf("the view is %v after the time", got)
+		}
+	})
+}
+
+// The table of members may tell of an exchange, and hold all that came with it,
+// before the viewer has the first event of it. A view that was called complete
+// then would take away what it does not show yet.
+func TestViewIsIncompleteUntilItShowsWhatWasExchanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript()
+		v, err := viewer.Start(viewer.Config{Members: s, CompleteAfter: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		table := *s.table
+		table.Exchanged, table.Seq = true, 3
+		s.set(&table)
+		for seq := uint64(1); seq <= 3; seq++ {
+			<-time.After(time.Second)
+			if got := v.Latest(); got.Completeness != view.Incomplete {
+				t.Errorf("the view is %v with %d of 4 nodes", got.Completeness, got.NodeCount())
+			}
+			u := event(model.NodeID(seq+1), fmt.Sprint("n", seq+1))
+			u.Event.Seq = seq
+			if seq == 2 { // what comes meanwhile does not put it off
+				later := table
+				later.Seq = 9
+				s.set(&later)
+			}
+			s.updates <- u
+			synctest.Wait()
+		}
+		if got := v.Latest(); got.Completeness != view.Exchanged || got.NodeCount() != 4 {
+			t.Errorf("the view is %v with %d of 4 nodes", got.Completeness, got.NodeCount())
 		}
 	})
 }

@@ -403,6 +403,41 @@ func TestManyStatusesDoNotFloodTheLog(t *testing.T) {
 	})
 }
 
+// What a provider tells by itself may be without end, and about services that
+// nobody asked for. The agent's memory and log are not.
+func TestEventsWithoutEndAreBounded(t *testing.T) {
+	inBubble(t, view.Alone, func(r *rig) {
+		r.views.apply(runs(2, passing, "web"))
+		r.serve()
+		r.pass(2 * time.Second)
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for i := 0; ; i++ {
+				e := dataplane.Event{Drift: &dataplane.Drift{What: "again"}}
+				if i%2 == 0 {
+					e = dataplane.Event{Status: &dataplane.ServiceStatus{Service: dataplane.Key(key(fmt.Sprint("s", i))), Status: dataplane.StatusRejected}}
+				}
+				select {
+				case r.p.events <- transfer.EncodeEvent(e):
+				case <-stop:
+					return
+				}
+			}
+		}()
+		r.pass(20 * time.Second)
+		close(stop)
+		<-stopped
+		if n := strings.Count(r.log.String(), "again"); n == 0 || n > 2100 {
+			t.Errorf("%d lines in the log after 20 s", n)
+		}
+		if n := len(r.loop.Status().Statuses); n != 0 {
+			t.Errorf("%d statuses of services that the provider was never given", n)
+		}
+		r.same()
+	})
+}
+
 // A random life: views change, the provider misbehaves and restarts. Whenever
 // it is left alone for a while, it has what the view says.
 func TestProviderConverges(t *testing.T) {

@@ -76,11 +76,46 @@ func watch(ctx context.Context, client pb.DataPlaneProviderClient, pause time.Du
 	}
 }
 
+// eventsPerS bounds the events that are taken from one stream, each of which
+// may be a line of the log. A provider that has more to say waits, or drops what
+// its reader is too slow for.
+const eventsPerS = 100
+
+// pace lets eventsPerS through in each second. It is false when ctx ended.
+type pace struct {
+	begun time.Time
+	n     int
+}
+
+func (p *pace) next(ctx context.Context) bool {
+	rest := time.Until(p.begun.Add(time.Second))
+	if p.n < eventsPerS || rest <= 0 {
+		if rest <= 0 {
+			p.begun, p.n = time.Now(), 0
+		}
+		p.n++
+		return true
+	}
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		p.begun, p.n = time.Now(), 1
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 func watchOnce(ctx context.Context, client pb.DataPlaneProviderClient, to chan<- dataplane.Event) error {
 	stream, err := client.Watch(ctx, &pb.WatchRequest{})
+	var pace pace
 	for err == nil {
 		var m *pb.WatchResponse
 		if m, err = stream.Recv(); err == nil {
+			if !pace.next(ctx) {
+				return ctx.Err()
+			}
 			select {
 			case to <- transfer.DecodeEvent(m):
 			case <-ctx.Done():

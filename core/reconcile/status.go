@@ -41,6 +41,7 @@ type standing struct {
 	mu       sync.Mutex
 	s        Status
 	services map[dataplane.Key]dataplane.ServiceStatus
+	has      *dataplane.Snapshot // what the provider accepted last; nil: nothing yet
 }
 
 func (s *standing) init(cfg Config) {
@@ -81,10 +82,20 @@ func (s *standing) health(h dataplane.Health) {
 	s.s.Health = h
 }
 
+// concerns reports whether a status is about a service that the provider has
+// or was heard of before. Others would add up without bound.
+func (s *standing) concerns(st dataplane.ServiceStatus) bool {
+	_, known := s.services[st.Service]
+	return known || s.has != nil && s.has.Service(st.Service) != nil
+}
+
 // one takes in the status of one service.
 func (s *standing) one(st dataplane.ServiceStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.concerns(st) {
+		return
+	}
 	next := maps.Clone(s.services)
 	next[st.Service] = st
 	s.replace(next)
@@ -99,6 +110,7 @@ func (s *standing) applied(d *delivered, r *pb.ReconcileResponse, unchanged bool
 	s.s.Generation, s.s.Epoch, s.s.Complete = d.snapshot.Generation, d.view.Epoch, d.snapshot.Completeness.Complete()
 	s.s.Services, s.s.Endpoints, s.s.Error, s.s.At = d.snapshot.Len(), d.snapshot.EndpointCount(), nil, time.Now()
 	s.metrics.applied(s.s)
+	s.has = d.snapshot
 	if r == nil {
 		return
 	}
@@ -109,7 +121,9 @@ func (s *standing) applied(d *delivered, r *pb.ReconcileResponse, unchanged bool
 		maps.Copy(next, s.services)
 	}
 	for _, st := range result.Statuses {
-		next[st.Service] = st
+		if !unchanged || s.concerns(st) {
+			next[st.Service] = st
+		}
 	}
 	s.replace(next)
 }

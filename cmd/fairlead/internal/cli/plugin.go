@@ -69,7 +69,7 @@ func (p *plugins) close() {
 // choice returns what the agent of this configuration last decided, if this user
 // may know.
 func (p *plugins) choice() (pluginhost.Kept, bool) {
-	return pluginhost.ReadChoice(filepath.Join(p.loaded.Config.Node.DataDir, "plugins"))
+	return pluginhost.ReadChoice(agent.PluginStateDir(p.loaded.Config))
 }
 
 // withPlugins runs f with the plugins of the configuration.

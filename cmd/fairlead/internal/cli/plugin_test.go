@@ -94,6 +94,21 @@ func TestPluginList(t *testing.T) {
 		t.Errorf("text is %q", states["text"])
 	}
 
+	// A node that keeps nothing has its choice beside its socket.
+	if err := os.MkdirAll(filepath.Join(dir, "api.plugins"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "data", "plugins"), filepath.Join(dir, "api.plugins", "state")); err != nil {
+		t.Fatal(err)
+	}
+	c = newCommand(t)
+	c.setenv("FAIRLEAD_PLUGIN_DIRS=" + dir)
+	c.setenv("FAIRLEAD_NODE_IN_MEMORY=true")
+	c.setenv("FAIRLEAD_API_SOCKET=" + filepath.Join(dir, "api.sock"))
+	if code := c.run("plugin", "list"); code != ExitOK || !strings.Contains(c.out.String(), "chosen") {
+		t.Errorf("code %d: %s%s", code, c.out.String(), c.err.String())
+	}
+
 	c = newCommand(t)
 	c.setenv("FAIRLEAD_PLUGIN_DIRS=" + dir + ":/nowhere/at/all")
 	if code := c.run("plugin", "list"); code != ExitOK {

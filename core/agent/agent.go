@@ -99,7 +99,13 @@ func New(o Options) (*Agent, error) {
 // behind.
 func (a *Agent) Run(ctx context.Context, signals <-chan os.Signal) error {
 	var opened cleanups
-	if err := a.open(&opened); err != nil {
+	asked, err := a.start(ctx, signals, &opened)
+	switch {
+	case asked && errors.Is(err, ErrCutShort):
+		return err
+	case asked && (err == nil || errors.Is(err, context.Canceled)):
+		return a.stop(&opened, signals)
+	case err != nil:
 		stop, cancel := context.WithTimeout(context.Background(), a.shutdownTimeout())
 		defer cancel()
 		if a.leaver != nil {
@@ -112,6 +118,42 @@ func (a *Agent) Run(ctx context.Context, signals <-chan os.Signal) error {
 	a.announce()
 	a.wait(ctx, signals)
 	return a.stop(&opened, signals)
+}
+
+// start opens all parts. asked says that a stop was asked for meanwhile, which
+// cuts short what takes long: a plugin may not answer.
+func (a *Agent) start(ctx context.Context, signals <-chan os.Signal, opened *cleanups) (asked bool, err error) {
+	opening, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- a.open(opening, opened) }()
+	var reload bool
+	var at time.Time
+	for {
+		select {
+		case err := <-done:
+			switch {
+			case asked:
+			case ctx.Err() != nil:
+				a.log.Info("stopping", "reason", context.Cause(ctx).Error())
+				asked = true
+			case reload && err == nil:
+				a.reload()
+			}
+			return asked, err
+		case s := <-signals:
+			switch {
+			case s == syscall.SIGHUP:
+				reload = true
+			case !asked:
+				a.log.Info("stopping", "reason", s.String())
+				asked, at = true, time.Now()
+				cancel()
+			case time.Since(at) >= sameRequest:
+				return true, ErrCutShort
+			}
+		}
+	}
 }
 
 // wait returns when the agent should stop.

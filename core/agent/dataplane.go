@@ -67,7 +67,7 @@ func (a *Agent) startView(c *cleanups) error {
 
 // startPlugins chooses the providers and runs them. A choice that nobody wrote
 // down is no reason to stay down: then the node has no data plane, and says so.
-func (a *Agent) startPlugins(c *cleanups) error {
+func (a *Agent) startPlugins(ctx context.Context, c *cleanups) error {
 	loaded := a.settings.Load()
 	wish := pluginhost.WishOf(loaded.Config, loaded.Origins)
 	host, err := pluginhost.New(a.hostConfig(loaded, wish))
@@ -83,7 +83,7 @@ func (a *Agent) startPlugins(c *cleanups) error {
 		a.planes.stop() // before providers refuse what they are told
 		host.Stop()     // keeps to its own bound, whatever the plugins do
 	})
-	_, err = host.Start(context.Background())
+	_, err = host.Start(ctx)
 	return err
 }
 

@@ -7,7 +7,7 @@ func TestSessionLastsAsLongAsItsEpoch(t *testing.T) {
 	r := prepare(t, Options{Loaded: loaded(testConfig(t, "n1"))})
 	var opened cleanups
 	defer func() { opened.run(t.Context()) }()
-	if err := r.open(&opened); err != nil {
+	if err := r.open(t.Context(), &opened); err != nil {
 		t.Fatal(err)
 	}
 	p := r.planes

@@ -17,8 +17,8 @@ import (
 const socketOff = "off"
 
 // open starts every part and leaves in c how to end it, also when it fails
-// half-way.
-func (a *Agent) open(c *cleanups) error {
+// half-way. ctx bounds the choice of plugins.
+func (a *Agent) open(ctx context.Context, c *cleanups) error {
 	if err := a.registerMetrics(c); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (a *Agent) open(c *cleanups) error {
 		return err
 	}
 	a.serve(c, listeners)
-	return a.startPlugins(c)
+	return a.startPlugins(ctx, c)
 }
 
 func (a *Agent) registerMetrics(c *cleanups) error {

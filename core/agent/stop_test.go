@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -138,5 +140,31 @@ func TestCleanupsRunNewestFirst(t *testing.T) {
 	c.run(t.Context())
 	if len(order) != 3 || order[0] != 2 || order[2] != 0 {
 		t.Errorf("order %v, want 2 1 0, once", order)
+	}
+}
+
+// A plugin that never answers has 10 s to do so. Who wants to stop meanwhile
+// does not wait for it.
+func TestSignalWhileAPluginStarts(t *testing.T) {
+	dir := t.TempDir()
+	began := filepath.Join(dir, "began")
+	script := "#!/bin/sh\n: > " + began + "\nexec sleep 60\n"
+	if err := os.WriteFile(filepath.Join(dir, "fairlead-dataplane-l7"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FAIRLEAD_PLUGIN_DIRS", dir)
+	r := prepare(t, Options{Loaded: loaded(testConfig(t, "n1"))})
+	go func() { r.result <- r.Run(context.Background(), r.signals) }()
+	waitFor(t, "the plugin to start", func() bool { _, err := os.Stat(began); return err == nil })
+	asked := time.Now()
+	r.signals <- syscall.SIGTERM
+	if err := <-r.result; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if took := time.Since(asked); took > 5*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+	if log := r.log.String(); !strings.Contains(log, "stopped") || strings.Contains(log, "data plane chosen") {
+		t.Errorf("log:\n%s", log)
 	}
 }

@@ -31,9 +31,12 @@ func (h *Host) choose(ctx context.Context) (Decision, error) {
 		return kept.Decision, nil
 	}
 	decision, err := Decide(h.cfg.Wish, h.findAll(ctx))
+	if ctx.Err() != nil { // what was found then says nothing
+		return Decision{}, fmt.Errorf("pluginhost: the choice of the data plane was cut short: %w", ctx.Err())
+	}
 	h.tell(decision)
-	if err != nil || ctx.Err() != nil {
-		return decision, errors.Join(err, ctx.Err())
+	if err != nil {
+		return decision, err
 	}
 	if err := writeChoice(h.cfg.StateDir, Kept{Key: key, At: h.cfg.Now().UTC().Truncate(time.Second), Decision: decision}); err != nil {
 		h.log.Warn("the choice of the data plane is not kept", "error", err)

@@ -29,12 +29,14 @@ type call struct {
 }
 
 // once brings the provider to the newest view, or tells it that it is there.
-func (l *Loop) once(ctx context.Context, to peer) error {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.Deadline)
+func (l *Loop) once(serving context.Context, to peer) error {
+	ctx, cancel := context.WithTimeout(serving, l.cfg.Deadline)
 	defer cancel()
 	if l.unsure {
 		if err := l.ask(ctx, to); err != nil {
-			l.fail(err)
+			if serving.Err() == nil {
+				l.fail(err)
+			}
 			return err
 		}
 	}
@@ -52,7 +54,9 @@ func (l *Loop) once(ctx context.Context, to peer) error {
 	l.cfg.Metrics.call(l.cfg.Provider, c.kind, resultOf(err), took)
 	if err != nil {
 		l.refused(err)
-		l.fail(err)
+		if serving.Err() == nil { // else this agent or the process ends, and nothing failed
+			l.fail(err)
+		}
 		return err
 	}
 	l.accepted(next, response, c.kind)

@@ -22,7 +22,7 @@ const choiceFile = "dataplane-choice.json"
 // Kept is a decision that was written down.
 type Kept struct {
 	// Key changes when the wish, the kernel, the boot, the rights of the agent
-	// or the plugins change; then it is decided anew.
+	// or the plugins change; then it is decided anew. Empty: it is next time.
 	Key      string    `json:"key"`
 	At       time.Time `json:"at"`
 	Decision Decision  `json:"decision"`

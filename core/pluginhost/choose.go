@@ -30,7 +30,8 @@ func (h *Host) choose(ctx context.Context) (Decision, error) {
 		h.warn(kept.Decision)
 		return kept.Decision, nil
 	}
-	decision, err := Decide(h.cfg.Wish, h.findAll(ctx))
+	found := h.findAll(ctx)
+	decision, err := Decide(h.cfg.Wish, found)
 	if ctx.Err() != nil { // what was found then says nothing
 		return Decision{}, fmt.Errorf("pluginhost: the choice of the data plane was cut short: %w", ctx.Err())
 	}
@@ -38,10 +39,27 @@ func (h *Host) choose(ctx context.Context) (Decision, error) {
 	if err != nil {
 		return decision, err
 	}
+	if !h.lasting(found) {
+		key = "" // for people only
+	}
 	if err := writeChoice(h.cfg.StateDir, Kept{Key: key, At: h.cfg.Now().UTC().Truncate(time.Second), Decision: decision}); err != nil {
 		h.log.Warn("the choice of the data plane is not kept", "error", err)
 	}
 	return decision, nil
+}
+
+// lasting reports whether a decision on what was found holds until kernel, boot
+// or plugins change. That a plugin which may run did not start or answer, or
+// could not be tested, may be over next time: the host was busy as it booted, or
+// a provider that runs by itself came later.
+func (h *Host) lasting(found map[string]Finding) bool {
+	for name, f := range found {
+		c, _ := h.discovery.Find(name)
+		if f.Installed && c.Refused == nil && (f.Err != nil || f.Report.Verdict == dataplane.Inconclusive) {
+			return false
+		}
+	}
+	return true
 }
 
 // tell logs a decision once, with everything it rests on.

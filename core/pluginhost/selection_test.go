@@ -157,6 +157,32 @@ func TestChoiceIsKept(t *testing.T) {
 	}
 }
 
+// What may be over next time is not held against a plugin until the next boot.
+func TestFailureOfAMomentIsNotKept(t *testing.T) {
+	for _, passing := range []behaviour{{Mode: "dies"}, {Mode: "call-probe-error"}} {
+		t.Run(passing.Mode, func(t *testing.T) {
+			r := newRig(t, Auto)
+			r.cfg.Wish.Written = false
+			path := r.install("ebpf", passing)
+			h := r.start()
+			if d := h.Decision(); names(d) != "" {
+				t.Errorf("%s runs", names(d))
+			}
+			h.Stop()
+			if kept, ok := ReadChoice(r.cfg.StateDir); !ok || len(kept.Decision.Rejected) == 0 {
+				t.Errorf("for people there is %+v", kept)
+			}
+			if err := os.WriteFile(behaviourPath(path), []byte(`{}`), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			r.start()
+			if p := r.nextReady(); p.Name != "ebpf" {
+				t.Errorf("%s runs", p.Name)
+			}
+		})
+	}
+}
+
 func TestProbeThatBreaks(t *testing.T) {
 	r := newRig(t)
 	r.install("x", behaviour{Mode: "call-probe-error"})

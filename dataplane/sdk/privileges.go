@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"syscall"
 )
@@ -21,6 +22,7 @@ const (
 // process stays the same, and so does all that it was given.
 func forgoNewPrivileges() error {
 	if on, _, _ := syscall.RawSyscall6(syscall.SYS_PRCTL, prGetNoNewPrivs, 0, 0, 0, 0, 0); on == 1 {
+		nameAgain()
 		return nil
 	}
 	_, _, errno := syscall.AllThreadsSyscall6(syscall.SYS_PRCTL, prSetNoNewPrivs, 1, 0, 0, 0, 0)
@@ -37,4 +39,14 @@ func forgoNewPrivileges() error {
 	}
 	err := syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 	return fmt.Errorf("cannot set no_new_privs on all threads: %w", err)
+}
+
+// nameAgain gives the process the name back that it loses when it is executed
+// anew: ps, top and the kernel's log would all call it exe. Without it nothing
+// but that is lost.
+func nameAgain() {
+	const comm = "/proc/self/comm"
+	if name, err := os.ReadFile(comm); err == nil && string(name) == "exe\n" {
+		_ = os.WriteFile(comm, []byte(filepath.Base(os.Args[0])), 0)
+	}
 }

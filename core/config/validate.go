@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -238,6 +239,21 @@ func (v *validator) dataplane() {
 			v.failf("dataplane", "names two L4 providers, %s and %s, which would capture the same connections; keep one", l4, name)
 		case isL4:
 			l4 = name
+		}
+	}
+	v.strayPlugins()
+}
+
+// strayPlugins warns of settings for plugins that do not run, which may be those
+// of a misspelled name. What auto takes is not known yet; who wrote off means to
+// keep the settings for later.
+func (v *validator) strayPlugins() {
+	if len(v.cfg.Dataplane) == 0 || slices.Contains(v.cfg.Dataplane, "auto") {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.cfg.Plugins)) {
+		if !slices.Contains(v.cfg.Dataplane, name) {
+			v.warnings = append(v.warnings, fmt.Sprintf("plugins.%s has no effect, because dataplane does not name %s; correct the name, or add it to dataplane", name, name))
 		}
 	}
 }

@@ -283,6 +283,9 @@ func adopt(parent context.Context, patience time.Duration, name, socket string, 
 	}
 	switch {
 	case i.proc == nil:
+		if refusal := (*Refusal)(nil); !errors.As(err, &refusal) {
+			err = fmt.Errorf("%s: %w; see what listens there, or correct plugins.%s.%s", socket, err, name, keySocket)
+		}
 	case parent.Err() != nil:
 		i.proc.release()
 	default: // ours, and of no use: the next start is a new one

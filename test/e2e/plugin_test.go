@@ -69,13 +69,9 @@ func (a *agent) install(program, name string, flaws ...string) string {
 
 // entry is a line of an agent's log.
 type entry struct {
-	Time                               time.Time
-	Level, Msg, Part                   string
-	Plugin, Provider, Kind             string
-	PID                                int
-	Generation                         uint64
-	Error, Reason, Remedy, State, Last string
-	Text                               string `json:"-"` // the whole line
+	Msg, Plugin, Kind string
+	PID               int
+	Text              string `json:"-"` // the whole line
 }
 
 // entries returns the lines of the present process with this message.

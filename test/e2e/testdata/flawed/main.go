@@ -2,14 +2,14 @@
 // flaws that a file beside it lists: PROGRAM.flaws, one word each. Without that
 // file it has none.
 //
-//	garbage     prints something else where its handshake is due
-//	silent      never shakes hands
-//	dies        ends at once
-//	version     speaks a contract that is not known yet
-//	flood       writes to standard error without end
-//	hang        never answers Reconcile
-//	lie         answers Reconcile for another generation
-//	children    starts a process that holds its pipes
+//	garbage       prints something else where its handshake is due
+//	silent        never shakes hands
+//	dies          ends at once
+//	version       speaks a contract that is not known yet
+//	flood         writes to standard error without end
+//	hang          never answers Reconcile
+//	lie           answers Reconcile for another generation
+//	children      starts a process that holds its pipes
 //	unconfigured  says in each Reconcile that it was never configured
 package main
 

@@ -106,14 +106,7 @@ func bePlugin() int {
 		return serveRaw(p, false)
 	case "go-plugin":
 		return serveGoPlugin(p)
-	case "grandchild", "daemon":
-		c := exec.Command("/bin/sleep", "1000")
-		c.SysProcAttr = &syscall.SysProcAttr{Setsid: b.Mode == "daemon"}
-		c.Stdout, c.Stderr = os.Stdout, os.Stderr
-		if err := c.Start(); err != nil {
-			return 1
-		}
-		_ = os.WriteFile(b.Out, []byte(fmt.Sprint(c.Process.Pid)), 0o644)
+	case "grandchild", "daemon": // in Configure: probes and the SDK start the program more than once
 	case "slow":
 		<-time.After(b.Delay)
 	default:
@@ -181,6 +174,11 @@ func (p *provider) Configure(ctx context.Context, c dataplane.Config) ([]datapla
 	case "call-configure-refuse":
 		return nil, fmt.Errorf("%w: listen: the port is cursed", dataplane.ErrInvalid)
 	}
+	if p.b.Mode == "grandchild" || p.b.Mode == "daemon" {
+		if err := p.beget(); err != nil {
+			return nil, err
+		}
+	}
 	p.tell(c)
 	if p.b.Schema != "" {
 		return []dataplane.Diagnostic{{Path: "listen", Message: "is unusual"}}, nil
@@ -193,6 +191,17 @@ func (p *provider) Health(ctx context.Context) dataplane.Health {
 		return dataplane.Health{State: dataplane.HealthFailed, Reasons: []string{"nothing goes through"}}
 	}
 	return p.Provider.Health(ctx)
+}
+
+// beget starts a process that holds the pipes of this one.
+func (p *provider) beget() error {
+	c := exec.Command("/bin/sleep", "1000")
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: p.b.Mode == "daemon"}
+	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	if err := c.Start(); err != nil {
+		return err
+	}
+	return os.WriteFile(p.b.Out, []byte(fmt.Sprint(c.Process.Pid)), 0o644)
 }
 
 // tell writes down what the process sees.

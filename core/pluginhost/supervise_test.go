@@ -162,6 +162,7 @@ func TestGrandchildHoldsThePipes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = syscall.Kill(grandchild, syscall.SIGKILL) }()
+			r.install("good", behaviour{}) // the next one has no children
 			began := time.Now()
 			kill(t, statusOf(t, h, "good").PID, syscall.SIGKILL)
 			waitClosed(t, p.Lost, "the loss")
@@ -176,7 +177,6 @@ func TestGrandchildHoldsThePipes(t *testing.T) {
 					return ""
 				})
 			}
-			r.install("good", behaviour{}) // the next one has no children
 			r.nextReady()
 		})
 	}

@@ -23,7 +23,6 @@ type memberJSON struct {
 	Epoch       uint64       `json:"epoch"`
 	Incarnation uint64       `json:"incarnation"`
 	Role        string       `json:"role"`
-	Since       time.Time    `json:"since"`
 }
 
 func (a *app) membersCommand() *cobra.Command {
@@ -65,7 +64,7 @@ func membersJSON(members []client.Member) []memberJSON {
 	for i, m := range members {
 		out[i] = memberJSON{
 			Name: m.Name, ID: m.ID, State: m.State, Addr: m.Addr,
-			Epoch: m.Epoch, Incarnation: m.Incarnation, Role: m.Role, Since: m.Since,
+			Epoch: m.Epoch, Incarnation: m.Incarnation, Role: m.Role,
 		}
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +22,9 @@ type socket struct {
 	file    os.FileInfo // of path, to remove no one else's
 	dir     string      // to remove with it; "": not ours
 	refused func(error)
+
+	closing sync.Once // gRPC closes what it serves, and so do we
+	err     error     // of Close
 }
 
 // listenUnix listens on a path. Its directory is made if it is missing; a socket
@@ -130,13 +134,17 @@ func (s *socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix
 
 // Close stops listening, and removes the path unless it is another's by now.
 func (s *socket) Close() error {
+	s.closing.Do(func() { s.err = s.close() })
+	return s.err
+}
+
+func (s *socket) close() error {
 	err := s.UnixListener.Close()
 	if now, statErr := os.Lstat(s.path); statErr == nil && os.SameFile(now, s.file) {
 		err = errors.Join(err, os.Remove(s.path))
 	}
 	if s.dir != "" {
 		err = errors.Join(err, os.Remove(s.dir))
-		s.dir = ""
 	}
 	if errors.Is(err, net.ErrClosed) {
 		return nil

@@ -3,6 +3,7 @@ package sdk
 import (
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,8 +42,8 @@ func TestLargeGenerationsAreTold(t *testing.T) {
 
 func TestRestartWaitsForTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runs := 0
-		again, stop := restart(time.Second, func() { runs++ })
+		var runs atomic.Int32 // the clock's goroutines count
+		again, stop := restart(time.Second, func() { runs.Add(1) })
 		pass := func(d time.Duration) {
 			<-time.After(d)
 			synctest.Wait()
@@ -52,17 +53,17 @@ func TestRestartWaitsForTheLast(t *testing.T) {
 			again()
 			pass(999 * time.Millisecond)
 		}
-		if runs != 0 {
-			t.Errorf("it ran %d times before the end", runs)
+		if runs.Load() != 0 {
+			t.Errorf("it ran %d times before the end", runs.Load())
 		}
 		pass(time.Millisecond)
-		if runs != 1 {
-			t.Errorf("it ran %d times, want 1", runs)
+		if runs.Load() != 1 {
+			t.Errorf("it ran %d times, want 1", runs.Load())
 		}
 		again()
 		stop()
 		pass(time.Minute)
-		if runs != 1 {
+		if runs.Load() != 1 {
 			t.Errorf("it ran after the stop")
 		}
 	})

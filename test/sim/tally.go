@@ -60,6 +60,12 @@ func Required() []string {
 	}
 }
 
+// Rare lists those of Required that a run of a tenth of the seeds may miss: few
+// seeds lead to them, and which ones changes with every draw.
+func Rare() []string {
+	return []string{EffectReplaced, FaultReinstall, "event reaped", "event cloned"}
+}
+
 // NewTally returns one with all counts zero.
 func NewTally() *Tally { return &Tally{counts: map[string]uint64{}} }
 

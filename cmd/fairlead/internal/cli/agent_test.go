@@ -35,7 +35,7 @@ func TestAgentLifeByCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(members.out.String()), &list); err != nil || len(list) != 1 {
 		t.Fatalf("%v: %s", err, members.out.String())
 	}
-	if len(list[0]) != 8 || list[0]["name"] != "n1" || list[0]["state"] != "alive" || list[0]["role"] != "member" || list[0]["epoch"] != 1.0 {
+	if len(list[0]) != 7 || list[0]["name"] != "n1" || list[0]["state"] != "alive" || list[0]["role"] != "member" || list[0]["epoch"] != 1.0 {
 		t.Errorf("members: %s", members.out.String())
 	}
 

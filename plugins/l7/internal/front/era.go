@@ -1,0 +1,86 @@
+package front
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
+)
+
+// era is the time of one version of the settings: an http.Server and the
+// connections that began under it.
+type era struct {
+	server *http.Server
+	conns  chan net.Conn
+	over   chan struct{} // closed by Close
+	once   sync.Once
+	open   atomic.Int64 // connections
+	served chan struct{}
+}
+
+func newEra(s settings.Settings, handler http.Handler, log *slog.Logger) *era {
+	e := &era{conns: make(chan net.Conn), over: make(chan struct{}), served: make(chan struct{})}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(s.H2C)
+	e.server = &http.Server{
+		Handler: handler, Protocols: protocols,
+		ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle, MaxHeaderBytes: s.MaxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				e.open.Add(1)
+			case http.StateClosed, http.StateHijacked:
+				e.open.Add(-1)
+			default:
+			}
+		},
+	}
+	go func() {
+		defer close(e.served)
+		_ = e.server.Serve(e) // ends with Close of the era, as it should
+	}()
+	return e
+}
+
+// take hands a connection to the server.
+func (e *era) take(c net.Conn) {
+	select {
+	case e.conns <- c:
+	case <-e.over:
+		_ = c.Close()
+	}
+}
+
+// Accept implements net.Listener for the server.
+func (e *era) Accept() (net.Conn, error) {
+	select {
+	case c := <-e.conns:
+		return c, nil
+	case <-e.over:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener: no more connections come.
+func (e *era) Close() error {
+	e.once.Do(func() { close(e.over) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (e *era) Addr() net.Addr { return &net.TCPAddr{} }
+
+// end lets requests come to their end until ctx ends, and cuts the rest.
+func (e *era) end(ctx context.Context) {
+	_ = e.Close()
+	if err := e.server.Shutdown(ctx); err != nil {
+		_ = e.server.Close()
+	}
+	<-e.served
+}

@@ -1,0 +1,292 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
+)
+
+// Front is all doors and what goes on behind them. Its methods may be called
+// from any goroutine.
+type Front struct {
+	handler http.Handler
+	wrap    func(net.Conn, settings.Settings) net.Conn
+	log     *slog.Logger
+	probe   string // the host of Check; nobody else knows it
+
+	leaving  atomic.Bool  // answers say Connection: close
+	requests atomic.Int64 // under way
+	now      atomic.Pointer[current]
+
+	mu     sync.Mutex // guards what follows; held while doors open and close
+	doors  []*door
+	eras   []*era // the last one is in force; others end with their connections
+	closed bool
+}
+
+// current is what a new connection begins with.
+type current struct {
+	era      *era
+	settings settings.Settings
+}
+
+// ErrClosed is the error of a front that was closed.
+var ErrClosed = errors.New("l7: the front is closed")
+
+// New returns a front without doors. handler takes the requests; wrap is put
+// around each connection, nil: none is needed. probe is a host name that nobody
+// can guess.
+func New(handler http.Handler, wrap func(net.Conn, settings.Settings) net.Conn, probe string, log *slog.Logger) *Front {
+	return &Front{handler: handler, wrap: wrap, probe: probe, log: log}
+}
+
+// Configure makes the front what the settings say, or returns an error and
+// leaves it as it was. Open connections go on under the settings of before.
+func (f *Front) Configure(s settings.Settings) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return ErrClosed
+	}
+	keep, come, leave, err := f.openDoors(s.Listen)
+	if err != nil {
+		return err
+	}
+	if now := f.now.Load(); now == nil || !sameServer(now.settings, s) {
+		f.retire()
+		f.eras = append(f.eras, newEra(s, http.HandlerFunc(f.serve), f.log))
+	}
+	f.now.Store(&current{era: f.eras[len(f.eras)-1], settings: s})
+	for _, d := range come {
+		go d.serve(f.hand)
+		f.log.Info("taking requests", "listen", d.Addr().String())
+	}
+	for _, d := range leave {
+		d.close()
+		f.log.Info("taking no more requests", "listen", d.Addr().String())
+	}
+	f.doors = append(keep, come...)
+	return nil
+}
+
+// sameServer reports whether connections under both settings may share a server.
+func sameServer(a, b settings.Settings) bool {
+	return a.H2C == b.H2C && a.MaxHeaderBytes == b.MaxHeaderBytes && a.Timeouts.Header == b.Timeouts.Header && a.Timeouts.Idle == b.Timeouts.Idle
+}
+
+// retire ends the eras that have no connection, but not the one in force until
+// now: a connection may be on its way there.
+func (f *Front) retire() {
+	if len(f.eras) < 2 {
+		return
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	var rest []*era
+	for _, e := range f.eras[:len(f.eras)-1] {
+		if e.open.Load() > 0 {
+			rest = append(rest, e)
+		} else {
+			e.end(over)
+		}
+	}
+	f.eras = append(rest, f.eras[len(f.eras)-1])
+}
+
+// openDoors opens what is wanted and not there, and tells which doors stay,
+// come and leave. On an error all is as before.
+func (f *Front) openDoors(wanted []string) (keep, come, leave []*door, err error) {
+	leave = slices.Clone(f.doors)
+	var missing []string
+	for _, address := range wanted {
+		i := slices.IndexFunc(leave, func(d *door) bool { return d.wanted == address })
+		if i < 0 {
+			missing = append(missing, address)
+			continue
+		}
+		keep = append(keep, leave[i])
+		leave = slices.Delete(leave, i, i+1)
+	}
+	for _, address := range missing {
+		d, err := open("listen", address)
+		var taken *Taken
+		if i := inTheWay(leave, address); errors.As(err, &taken) && i >= 0 {
+			// 0.0.0.0:80 and 127.0.0.1:80 cannot be open at once.
+			old := leave[i]
+			old.close()
+			if d, err = open("listen", address); err == nil {
+				leave = slices.Delete(leave, i, i+1)
+			} else if back := f.reopen(old); back != nil {
+				err = fmt.Errorf("%w; and %w", err, back)
+			}
+		}
+		if err != nil {
+			for _, d := range come {
+				d.discard()
+			}
+			return nil, nil, nil, err
+		}
+		come = append(come, d)
+	}
+	return keep, come, leave, nil
+}
+
+// inTheWay is the index of a door that leaves and has the port of address, or -1.
+func inTheWay(leave []*door, address string) int {
+	_, port, _ := net.SplitHostPort(address)
+	return slices.IndexFunc(leave, func(d *door) bool {
+		_, its, _ := net.SplitHostPort(d.Addr().String())
+		return its == port
+	})
+}
+
+// reopen puts a new door in the place of one that was closed too early.
+func (f *Front) reopen(old *door) error {
+	d, err := open("listen", old.wanted)
+	if err != nil {
+		return err
+	}
+	f.doors[slices.Index(f.doors, old)] = d
+	go d.serve(f.hand)
+	return nil
+}
+
+// hand gives a connection to the era in force.
+func (f *Front) hand(c net.Conn) {
+	now := f.now.Load()
+	if f.wrap != nil {
+		c = f.wrap(c, now.settings)
+	}
+	now.era.take(c)
+}
+
+// serve is the handler of all eras.
+func (f *Front) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Host == f.probe {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	f.requests.Add(1)
+	defer f.requests.Add(-1)
+	if f.leaving.Load() && r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+	f.handler.ServeHTTP(w, r)
+}
+
+// Requests is the number of requests under way.
+func (f *Front) Requests() int { return int(f.requests.Load()) }
+
+// Addresses lists where requests are taken, with the real ports.
+func (f *Front) Addresses() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for _, d := range f.doors {
+		out = append(out, d.Addr().String())
+	}
+	return out
+}
+
+// Leave makes each further answer ask its client to go elsewhere: the end is
+// near, but requests are still taken.
+func (f *Front) Leave() { f.leaving.Store(true) }
+
+// Leaving reports whether Leave or Close was called.
+func (f *Front) Leaving() bool { return f.leaving.Load() }
+
+// Close takes no more requests, lets those under way come to their end until ctx
+// ends, and cuts the rest. Connections that were taken over from the server
+// (tunnels) are not its own.
+func (f *Front) Close(ctx context.Context) {
+	f.Leave()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	f.closed = true
+	var all sync.WaitGroup
+	for _, d := range f.doors {
+		all.Go(d.close)
+	}
+	all.Wait()
+	for _, e := range f.eras {
+		all.Go(func() { e.end(ctx) })
+	}
+	all.Wait()
+	f.doors, f.eras = nil, nil
+}
+
+// checkTime bounds one question of Check.
+const checkTime = 1500 * time.Millisecond
+
+// Check makes a request at each door, as a client would, and returns what is
+// wrong, door by door.
+func (f *Front) Check(ctx context.Context) []string {
+	f.mu.Lock()
+	doors, closed := slices.Clone(f.doors), f.closed
+	f.mu.Unlock()
+	if closed || len(doors) == 0 {
+		return []string{"no listener is open"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	wrong := make([]string, len(doors))
+	var all sync.WaitGroup
+	for i, d := range doors {
+		all.Go(func() {
+			if err := f.ask(ctx, d); err != nil {
+				wrong[i] = fmt.Sprintf("listen %s: %v", d.Addr(), err)
+			}
+			if why := d.trouble.Load(); why != nil && wrong[i] == "" {
+				wrong[i] = fmt.Sprintf("listen %s: connections cannot be taken: %s", d.Addr(), *why)
+			}
+		})
+	}
+	all.Wait()
+	return slices.DeleteFunc(wrong, func(s string) bool { return s == "" })
+}
+
+func (f *Front) ask(ctx context.Context, d *door) error {
+	t := &http.Transport{DisableKeepAlives: true, Proxy: nil, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "tcp", reachable(d.Addr()))
+	}}
+	defer t.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.probe+"/", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := t.RoundTrip(r)
+	if err != nil {
+		return fmt.Errorf("it does not answer: %w", err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("somebody else answers, with status %d", answer.StatusCode)
+	}
+	return nil
+}
+
+// reachable is where a listener at any address can be reached on this host.
+func reachable(a net.Addr) string {
+	t, ok := a.(*net.TCPAddr)
+	if !ok || !t.IP.IsUnspecified() {
+		return a.String()
+	}
+	loopback := net.IPv4(127, 0, 0, 1)
+	if t.IP.To4() == nil {
+		loopback = net.IPv6loopback
+	}
+	return (&net.TCPAddr{IP: loopback, Port: t.Port}).String()
+}

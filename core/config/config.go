@@ -15,6 +15,7 @@ import (
 //	unit     what a number counts
 //	enum     the words allowed
 //	alias    a second name for its flag
+//	omit     "true" if the key is left out of what is written while it has no value
 //	live     "true" if a reload (SIGHUP) applies a changed value without restart
 type Config struct {
 	Node      Node      `section:"node."`
@@ -31,9 +32,13 @@ type Config struct {
 	VIPPools []netip.Prefix `key:"vip_pools" doc:"Prefixes from which service VIPs are allocated."`
 
 	DNS      DNS       `section:"dns."`
-	Services []Service `key:"services" default:"[]" doc:"Services with instances on this node; as a flag or a variable: YAML or JSON text."`
-	Log      Log       `section:"log."`
+	Services []Service `key:"services" default:"[]" live:"true" doc:"Services with instances on this node; as a flag or a variable: YAML or JSON text."`
 
+	ServicesDir string `key:"services_dir" default:"services.d beside the configuration file" doc:"Directory of files *.yaml with further services, one or a list under services: in each; watched, so that a change needs no reload; off has none."`
+
+	Log Log `section:"log."`
+
+	ShutdownDrain   time.Duration `key:"shutdown_drain" doc:"How long, in a graceful stop, the instances of this node show as draining before it says left, so that others send nothing new to them; not waited for without instances or without another live node; 0 to 5m, and at most half of shutdown_timeout is used."`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" doc:"How long a graceful stop may take, saying left included, before the process ends anyway; 100ms to 10m."`
 }
 
@@ -129,28 +134,3 @@ type Log struct {
 // Plugins holds free-form settings by plugin name. Values are string, bool,
 // int, float64, []any and map[string]any.
 type Plugins map[string]map[string]any
-
-// Service is one service with the instances of it that run on this node.
-type Service struct {
-	Namespace string           `key:"namespace" doc:"Namespace of the service."`
-	Name      string           `key:"name" doc:"Name of the service: a DNS label."`
-	Port      uint16           `key:"port" doc:"The service's port on its VIP."`
-	VIP       netip.Addr       `key:"vip" default:"allocated" doc:"Its address, else one is allocated from vip_pools."`
-	Intercept []netip.AddrPort `key:"intercept" default:"[]" doc:"Further addresses on this node that lead to the service."`
-	Instances []Instance       `key:"instances" default:"[]" doc:"The instances that run on this node."`
-}
-
-// Instance is one running copy of a service on this node.
-type Instance struct {
-	ID       string         `key:"id" doc:"Name of the instance, unique in its service on this node."`
-	Address  netip.AddrPort `key:"address" doc:"Where it listens."`
-	HostPort uint16         `key:"host_port" default:"the port of address" doc:"Port at the node's advertised address through which other nodes reach it."`
-	Checks   []Check        `key:"checks" default:"[]" doc:"All of them have to pass for the instance to be healthy."`
-}
-
-// Check is one health check of an instance.
-type Check struct {
-	HTTP     string        `key:"http" doc:"Path that answers GET with a status from 200 to 399."`
-	Interval time.Duration `key:"interval" doc:"Time between two checks; 100ms to 1h."`
-	Timeout  time.Duration `key:"timeout" doc:"How long one check may take; at most the interval."`
-}

@@ -107,6 +107,8 @@ func (d *decoder) leaf(n *yaml.Node, f field, path string) {
 	case t == reflect.TypeFor[Plugins]():
 		d.plugins(n)
 		return
+	case t == reflect.TypeFor[map[string]string]():
+		d.texts(n, f.value, path)
 	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
 		d.origins.forget(path)
 		d.list(n, f.value, path)
@@ -129,12 +131,26 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 			d.wrongType(item, entry.Type(), itemPath)
 		case isStructList(v.Type()):
 			d.section(item, entry, itemPath+".")
+			if c, ok := entry.Addr().Interface().(deriver); ok {
+				c.derive()
+			}
 		default:
 			d.scalar(item, entry, "", itemPath)
 		}
 		entries = reflect.Append(entries, entry)
 	}
 	v.Set(entries)
+}
+
+// texts decodes a mapping of names to texts.
+func (d *decoder) texts(n *yaml.Node, v reflect.Value, path string) {
+	m := map[string]string{}
+	d.pairs(n, path, v.Type(), func(name string, _, value *yaml.Node) {
+		text := reflect.New(v.Type().Elem()).Elem()
+		d.scalar(value, text, "", join(path, printable(name)))
+		m[name] = text.String()
+	})
+	v.Set(reflect.ValueOf(m))
 }
 
 // scalar decodes one value. The YAML tag decides between text and number:

@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/netip"
+	"path"
 	"time"
 )
 
@@ -40,25 +41,17 @@ func Defaults() *Config {
 		// Long enough for "left" to spread and for drained connections of a
 		// small service, short enough for systemd's default of 90 s.
 		ShutdownTimeout: 10 * time.Second,
+
+		// Several times what a rumour takes to all of a few hundred nodes.
+		ShutdownDrain: time.Second,
 	}
 }
 
-// setDefaults gives a new list entry the values of its absent keys.
-func (s *Service) setDefaults() {
-	s.Namespace = "default"
-	s.Intercept = []netip.AddrPort{}
-	s.Instances = []Instance{}
-}
-
-func (i *Instance) setDefaults() { i.Checks = []Check{} }
-
-func (c *Check) setDefaults() {
-	c.Interval = 2 * time.Second
-	c.Timeout = time.Second
-}
-
 // derive fills the defaults that depend on other keys.
-func (c *Config) derive(origins Origins, hostname string) {
+func (c *Config) derive(origins Origins, file, hostname string) {
+	if origins.Of("services_dir").Layer == LayerDefault && file != "" {
+		c.ServicesDir = path.Join(path.Dir(file), "services.d")
+	}
 	if origins.Of("node.name").Layer == LayerDefault {
 		c.Node.Name = hostname
 	}
@@ -93,6 +86,14 @@ func (c *Config) JoinAddresses() []string {
 		}
 	}
 	return out
+}
+
+// ServicesPath is the directory with further services, empty if there is none.
+func (c *Config) ServicesPath() string {
+	if c.ServicesDir == off {
+		return ""
+	}
+	return c.ServicesDir
 }
 
 // SocketPath is the path of the API socket, empty if it is off.

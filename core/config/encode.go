@@ -85,6 +85,9 @@ func structNode(v reflect.Value) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for i := range v.NumField() {
 		tag := v.Type().Field(i).Tag
+		if tag.Get("omit") == "true" && v.Field(i).IsZero() {
+			continue
+		}
 		name := tag.Get("key")
 		if name == "" {
 			name = strings.TrimSuffix(tag.Get("section"), ".")

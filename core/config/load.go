@@ -34,7 +34,7 @@ func Load(o Options) (*Config, Origins, []string, error) {
 	}
 	l.loadEnviron(o.Environ)
 	l.loadFlags(o.Flags)
-	l.cfg.derive(l.origins, o.Hostname)
+	l.cfg.derive(l.origins, o.File, o.Hostname)
 
 	v := validator{cfg: l.cfg, origins: l.origins, broken: l.broken}
 	v.run()

@@ -51,10 +51,11 @@ services:  # instances that run on this node; also services.d/*.yaml, "fairlead 
 	addr := netip.MustParseAddrPort
 	want := []Service{{
 		Namespace: "default", Name: "web", Port: 80, VIP: netip.MustParseAddr("10.200.0.10"),
+		Protocol: "tcp", OnEmpty: "pass", Balance: "default", Hosts: []string{}, Routes: []Route{},
 		Intercept: []netip.AddrPort{addr("127.0.0.1:8001")},
 		Instances: []Instance{{
-			ID: "web-1", Address: addr("127.0.0.1:9001"), HostPort: 19001,
-			Checks: []Check{{HTTP: "/healthz", Interval: 2 * time.Second, Timeout: time.Second}},
+			ID: "web-1", Address: addr("127.0.0.1:9001"), HostPort: 19001, Weight: 1,
+			Checks: []Check{{HTTP: "/healthz", Interval: 2 * time.Second, Timeout: time.Second, SuccessBeforePassing: 1, FailuresBeforeCritical: 1}},
 		}},
 	}}
 	if !reflect.DeepEqual(cfg.Services, want) {

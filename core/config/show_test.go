@@ -22,8 +22,8 @@ plugins:
   empty: {}
 vip_pools: []
 services:
-- {name: web, port: 80, vip: 10.0.0.1, intercept: ["127.0.0.1:1"], instances: [{id: a, address: "127.0.0.1:1", checks: [{http: "/x?y=[z]"}]}]}
-- {name: db, port: 5432}
+- {name: web, port: 80, vip: 10.0.0.1, intercept: ["127.0.0.1:1"], instances: [{id: a, address: "127.0.0.1:1", checks: [{http: "/x?y=[z]", interval: 1s}, {tcp: true, interval: 500ms}, {tcp: "127.0.0.1:2", interval: 1s}, {grpc: "", interval: 1m, timeout: 3s}, {grpc: a.b, interval: 1s, success_before_passing: 2, failures_before_critical: 0}]}]}
+- {name: db, port: 5432, protocol: both, on_empty: refuse, balance: hash, affinity: 5m, hosts: [db.example.com, "fd00::1"], drain: 30s, routes: [{host: a, path_prefix: /x, headers: {X-A: "true", B: "1 2"}, methods: [GET]}]}
 shutdown_timeout: 1m
 `
 

@@ -10,6 +10,9 @@ import (
 // defaulter is a list entry whose absent keys have values other than zero.
 type defaulter interface{ setDefaults() }
 
+// deriver is a list entry with defaults that depend on its other keys.
+type deriver interface{ derive() }
+
 // newEntry returns a settable list entry with its defaults.
 func newEntry(t reflect.Type) reflect.Value {
 	p := reflect.New(t)
@@ -56,6 +59,8 @@ func typeName(t reflect.Type) string {
 		return "ip, ip:port"
 	case reflect.TypeFor[Providers]():
 		return "list of names"
+	case reflect.TypeFor[TCPTarget]():
+		return "true, ip:port"
 	}
 	switch t.Kind() {
 	case reflect.Bool:
@@ -92,6 +97,10 @@ func expected(t reflect.Type) string {
 		return "expected an IP address such as 10.9.0.1, with or without a port"
 	case reflect.TypeFor[Providers]():
 		return "expected provider names such as auto,l7"
+	case reflect.TypeFor[TCPTarget]():
+		return "expected true, or ip:port such as 127.0.0.1:9001"
+	case reflect.TypeFor[GRPCCheck]():
+		return "expected the name of a service such as grpc.health.v1.Health, or empty text for the whole server"
 	}
 	switch t.Kind() {
 	case reflect.Bool:

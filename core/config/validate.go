@@ -42,6 +42,7 @@ func (v *validator) run() {
 	v.services()
 	v.enum("log.level", v.cfg.Log.Level, "debug", "info", "warn", "error")
 	v.enum("log.format", v.cfg.Log.Format, "text", "json")
+	v.duration("shutdown_drain", v.cfg.ShutdownDrain, 0, 5*time.Minute)
 	v.duration("shutdown_timeout", v.cfg.ShutdownTimeout, 100*time.Millisecond, 10*time.Minute)
 }
 
@@ -63,7 +64,7 @@ func (v *validator) isBroken(path string) bool {
 		if key == path || strings.HasPrefix(path, key+"[") || strings.HasPrefix(key, path+"[") {
 			return true
 		}
-		if entry := key[:strings.LastIndexByte(key, ']')+1]; entry != "" && strings.HasPrefix(path, entry+".") {
+		if entry := key[:strings.LastIndexByte(key, ']')+1]; entry != "" && (path == entry || strings.HasPrefix(path, entry+".")) {
 			return true
 		}
 	}

@@ -130,6 +130,7 @@ func (n *Node) replaced(p *probe, by model.NodeID) {
 		n.fallSilent(Event{Kind: EventAddressConflict, Detail: fmt.Sprintf(
 			"the advertised address %v of this node leads to node %v; set node.advertise to an address of this node and start again", n.self.addr, by)})
 	case p.target.value.State.Live():
+		n.spendHold(p.target)
 		n.bury(p.target, fmt.Sprintf("its address %v is answered by node %v", p.target.addr, by))
 	}
 }

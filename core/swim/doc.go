@@ -42,6 +42,20 @@
 // either, so a value above the owner's own word proves a copied or restored
 // data directory (see self.go).
 //
+// # A planned restart
+//
+// A node that is about to restart says so: alive at (e, i+1), held for at most
+// MaxHold. While the hold is in force, on each node's own clock, nobody accuses
+// it. Of a member at one word
+//
+//	alive < suspect < dead < alive and held < left
+//
+// so a suspicion by a node that did not hear of the hold is not taken over but
+// answered with the hold, which takes it back. What is passed on is the time
+// that is left, an epoch has one hold, and only the owner can announce one, as
+// it refutes those of others. After it m is a member like any: a node that did
+// not come back is found by the next probe (hold.go).
+//
 // # One probe
 //
 //	t                     what                                             message
@@ -59,7 +73,8 @@
 //	message   answered by   carries                      effect
 //	ping      ack           seq, target id               liveness; the id tells a reused address
 //	ping-req  ack | nack    seq, target id, wait         a helper's ping
-//	claim     claim         value, accusers, identity    merged; stale ones answered, own ones refuted
+//	claim     claim         value, accusers, identity,   merged; stale ones answered, own ones refuted
+//	                        hold
 //	record    –             opaque state of its owner    newest kept
 //	exchange  exchange      all live members             merged on both sides, over a stream
 //

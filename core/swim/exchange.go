@@ -164,7 +164,7 @@ func (n *Node) tickExchange() {
 		return
 	}
 	n.nextExchange = n.now.Add(n.exchangeGap())
-	for _, m := range n.live.sample(1, n.rng, isAlive) {
+	for _, m := range n.live.sample(1, n.rng, n.answers) {
 		n.exchange(m.addr)
 	}
 }

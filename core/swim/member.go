@@ -12,7 +12,8 @@ import (
 
 // member is a row of the table.
 //
-// Invariants: value never falls. accusers is empty unless value says suspect
+// Invariants: value never falls, but for an accusation that a hold at the same
+// word takes back. accusers is empty unless value says suspect
 // or dead. deadline is set exactly while value says suspect.
 type member struct {
 	id    model.NodeID
@@ -29,6 +30,8 @@ type member struct {
 	record *Record
 	rtt    rtt
 
+	hold hold // what it announced last; see held
+
 	accusers    wire.Accusers
 	suspectedAt time.Time
 	deadline    time.Time
@@ -37,9 +40,10 @@ type member struct {
 	rumours [classes]rumour
 }
 
-// claimed is what a claim about m says; identity only where it is m.value's.
-func (m *member) claimed(identity bool) wire.Claimed {
-	c := wire.Claimed{Subject: m.id, Value: m.value, Accusers: m.accusers}
+// claimed is what a claim about m says now; identity only where it is
+// m.value's.
+func (m *member) claimed(identity bool, now time.Time) wire.Claimed {
+	c := wire.Claimed{Subject: m.id, Value: m.value, Accusers: m.accusers, HoldMillis: m.hold.left(m.value, now)}
 	if identity && m.metaEpoch == m.value.Epoch {
 		c.Name, c.Addr = m.name, m.addr
 	}

@@ -45,7 +45,15 @@ func (n *Node) claim(c *wire.Message, from netip.AddrPort) {
 	}
 	told := len(n.ready.Events)
 	moved := n.adopt(m, c)
+	held := n.held(m)
+	n.hearHold(m, c)
+	// A hold in force ranks above the accusations of its word.
+	covered := m.hold.covers(m.value, n.now)
 	switch order := c.Value.Compare(m.value); {
+	case covered && accuses(m.value.State):
+		n.raise(m, model.Value{Epoch: m.value.Epoch, Incarnation: m.value.Incarnation}, wire.Accusers{}, from)
+	case covered && accuses(c.Value.State) && c.Value.CompareWord(m.value) <= 0:
+		n.tell(from, m)
 	case order > 0:
 		n.raise(m, c.Value, c.Accusers, from)
 	case order == 0 && m.value.State == model.StateSuspect:
@@ -62,6 +70,10 @@ func (n *Node) claim(c *wire.Message, from netip.AddrPort) {
 		n.challenge(m)
 	default:
 		n.namesakes(m)
+	}
+	if !held && n.held(m) {
+		n.spread(m, classClaim)
+		n.emit(Event{Kind: EventHeld, From: from}, m, m.value)
 	}
 }
 
@@ -88,6 +100,9 @@ func (n *Node) insert(c *wire.Message, from netip.AddrPort) {
 		n.spread(m, classClaim)
 	}
 	n.emit(Event{Kind: EventJoined, From: from}, m, model.Value{})
+	if n.hearHold(m, c); n.held(m) {
+		n.emit(Event{Kind: EventHeld, From: from}, m, m.value)
+	}
 	n.challenge(m)
 }
 
@@ -106,7 +121,8 @@ func (n *Node) adopt(m *member, c *wire.Message) bool {
 	return changed
 }
 
-// raise gives m a greater value, with all that follows.
+// raise gives m a greater value, or takes an accusation of its word back, with
+// all that follows.
 func (n *Node) raise(m *member, v model.Value, accusers wire.Accusers, from netip.AddrPort) {
 	was := m.value
 	m.value = v

@@ -54,6 +54,7 @@ type Node struct {
 	probes    []*probe
 	relays    []relay
 	conflicts []conflict
+	announced announcement
 	streams   map[uint64]stream // that we asked for
 	lastToken uint64
 	contacts  []netip.AddrPort
@@ -149,6 +150,7 @@ func (n *Node) Tick(now time.Time) {
 	if !n.departed() {
 		n.tickProbes()
 		n.tickSuspicions()
+		n.tickHold()
 		n.tickGraves()
 		n.tickExchange()
 		n.tickContacts()
@@ -182,6 +184,9 @@ func (n *Node) NextDeadline() time.Time {
 	}
 	for _, p := range n.probes {
 		earlier(p.due())
+	}
+	if len(n.announced.untold) > 0 {
+		earlier(n.announced.next)
 	}
 	if len(n.live.list) > 0 {
 		earlier(n.nextProbe)
@@ -320,7 +325,11 @@ func (n *Node) departed() bool { return n.self.value.State == model.StateLeft }
 func (n *Node) liveCount() int { return len(n.live.list) + 1 }
 
 func (n *Node) view(m *member) Member {
-	return Member{ID: m.id, Name: m.name, Addr: m.addr, Value: m.value, Since: m.since, Self: m == n.self, Record: m.record}
+	v := Member{ID: m.id, Name: m.name, Addr: m.addr, Value: m.value, Since: m.since, Self: m == n.self, Record: m.record}
+	if n.held(m) {
+		v.HeldUntil = m.hold.endsAt
+	}
+	return v
 }
 
 func (n *Node) emit(e Event, m *member, was model.Value) {

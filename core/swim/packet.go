@@ -34,7 +34,7 @@ func (n *Node) room() int { return n.cfg.MTU - n.codec.Overhead() }
 
 // appendClaim adds what we believe of m, so that m, reading it, can refute.
 func (n *Node) appendClaim(buf []byte, m *member, identity bool) []byte {
-	c := m.claimed(identity)
+	c := m.claimed(identity, n.now)
 	return wire.AppendClaim(buf, &c)
 }
 

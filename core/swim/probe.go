@@ -100,7 +100,7 @@ func (n *Node) askHelpers(p *probe) {
 	p.asked = true
 	n.counters.IndirectProbes++
 	left := p.endsAt.Sub(n.now)
-	helpers := n.live.sample(n.cfg.Helpers, n.rng, func(m *member) bool { return m != p.target && isAlive(m) })
+	helpers := n.live.sample(n.cfg.Helpers, n.rng, func(m *member) bool { return m != p.target && n.answers(m) })
 	for _, h := range helpers {
 		p.helpers = append(p.helpers, h.id)
 		buf := wire.AppendPingReq(n.begin(), p.seq+1, p.target.id, uint32(left.Milliseconds()))
@@ -118,6 +118,9 @@ func (n *Node) askHelpers(p *probe) {
 func (n *Node) acked(from netip.AddrPort, sender model.NodeID, seq uint32) {
 	if i := n.relayOf(seq); i >= 0 {
 		n.relayed(i, sender)
+		return
+	}
+	if n.ackedHold(sender, seq) {
 		return
 	}
 	i := slices.IndexFunc(n.probes, func(p *probe) bool { return p.seq == seq&^1 })
@@ -181,11 +184,11 @@ func (n *Node) conclude(p *probe) {
 }
 
 // fail turns a probe without answer into an accusation, unless the target has
-// spoken anew in the meantime.
+// spoken anew in the meantime, or announced that it would not answer.
 func (n *Node) fail(p *probe) {
 	p.accused = true
 	n.counters.FailedProbes++
-	if !p.target.value.State.Live() || p.target.value.CompareWord(p.word) != 0 {
+	if !p.target.value.State.Live() || p.target.value.CompareWord(p.word) != 0 || n.held(p.target) {
 		return
 	}
 	var accusers wire.Accusers

@@ -67,7 +67,7 @@ const (
 // Event is one change of the member table, or of this node's own standing.
 // The events about one member form a legal word:
 //
-//	((Joined|Revived) (Updated|Suspected|Refuted|Record)* (Died|Left))* Reaped?
+//	((Joined|Revived) (Updated|Suspected|Refuted|Held|Record)* (Died|Left))* Reaped?
 type Event struct {
 	Kind   EventKind
 	Member Member         // after the change
@@ -95,6 +95,7 @@ const (
 	EventAddressConflict EventKind = 11 // two live members share an address
 	EventEpochJumped     EventKind = 12 // own id was heard at a higher value: old data directory
 	EventCloned          EventKind = 13 // own id is in use elsewhere: this node fell silent
+	EventHeld            EventKind = 14 // announced a restart: nobody accuses it until HeldUntil
 )
 
 // String prints the name that users and scripts see.
@@ -103,7 +104,7 @@ func (k EventKind) String() string {
 		EventJoined: "joined", EventUpdated: "updated", EventSuspected: "suspected", EventRefuted: "refuted",
 		EventDied: "died", EventLeft: "left", EventRevived: "revived", EventReaped: "reaped", EventRecord: "record",
 		EventNameConflict: "name-conflict", EventAddressConflict: "address-conflict",
-		EventEpochJumped: "epoch-jumped", EventCloned: "cloned",
+		EventEpochJumped: "epoch-jumped", EventCloned: "cloned", EventHeld: "held",
 	}
 	if int(k) < len(names) && names[k] != "" {
 		return names[k]
@@ -119,6 +120,10 @@ type Member struct {
 	Value model.Value
 	Since time.Time // when the state last changed, on this node's clock
 	Self  bool
+
+	// HeldUntil is when this node ends the hold of a restart that the member
+	// announced; zero if none is in force.
+	HeldUntil time.Time
 
 	// Record is the newest state record of the member; nil before the first.
 	Record *Record

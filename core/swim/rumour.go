@@ -176,7 +176,7 @@ func (n *Node) appendRumour(buf []byte, r *rumour) []byte {
 	if r.class == classRecord {
 		return appendRecord(buf, r.subject)
 	}
-	c := r.subject.claimed(isAlive(r.subject))
+	c := r.subject.claimed(isAlive(r.subject), n.now)
 	return wire.AppendClaim(buf, &c)
 }
 
@@ -188,5 +188,5 @@ func rumourBytes(m *member, c class) int {
 	if c == classRecord {
 		return 20 + len(m.record.Payload)
 	}
-	return 40 + len(m.name) + 8*m.accusers.Len()
+	return 43 + len(m.name) + 8*m.accusers.Len()
 }

@@ -28,6 +28,7 @@ const seniorAfter = 5
 //	above ours        any             we forgot an epoch: take the next one
 //	ours              alive           nothing, unless another identity speaks it
 //	ours              suspect, dead   refute: one incarnation up
+//	ours              alive, held     the same, unless we announced that hold
 //	ours              left            we never said so: as above ours
 //	below ours        not alive       they miss our newest: tell them
 func (n *Node) heardOfSelf(c *wire.Message, from netip.AddrPort) {
@@ -37,7 +38,7 @@ func (n *Node) heardOfSelf(c *wire.Message, from netip.AddrPort) {
 	switch order := c.Value.CompareWord(n.self.value); {
 	case order > 0, order == 0 && c.Value.State == model.StateLeft, order == 0 && n.otherSelf(c):
 		n.jump(c.Value.Epoch, from)
-	case order == 0 && c.Value.State != model.StateAlive:
+	case order == 0 && (c.Value.State != model.StateAlive || n.foreignHold(c)):
 		n.refute(c.Value, from)
 	case order < 0 && c.Value.State != model.StateAlive:
 		n.tell(from, n.self)
@@ -53,8 +54,13 @@ func (n *Node) otherSelf(c *wire.Message) bool {
 // refute answers an accusation at our own word (SWIM §4.2): only we may raise
 // our incarnation, and the accuser hears of it first.
 func (n *Node) refute(accusation model.Value, from netip.AddrPort) {
+	held := n.held(n.self)
 	n.self.value.Incarnation++
 	n.spread(n.self, classClaim)
+	if held { // it goes on under the new word
+		n.self.hold.incarnation++
+		n.announce()
+	}
 	n.tell(from, n.self)
 	n.emit(Event{Kind: EventRefuted, From: from}, n.self, accusation)
 }
@@ -119,7 +125,7 @@ func (n *Node) Leave(now time.Time) {
 	n.self.value.Incarnation++
 	n.self.value.State = model.StateLeft
 	n.self.since, n.leftAt = n.now, n.now
-	n.probes = n.probes[:0]
+	n.probes, n.announced.untold = n.probes[:0], nil
 	n.spread(n.self, classClaim)
 	n.emit(Event{Kind: EventLeft}, n.self, was)
 	// The few that fit are told at once, so that a small cluster never sees a
@@ -144,10 +150,18 @@ func (n *Node) LeaveDone() bool {
 // leaveEnd is when those that heard the good-bye had time to pass it on.
 func (n *Node) leaveEnd() time.Time { return n.leftAt.Add(3 * n.cfg.GossipInterval) }
 
-// Rejoin takes a departure back, under a new epoch.
+// Rejoin takes a departure back, under a new epoch, and a hold, under a new
+// incarnation.
 func (n *Node) Rejoin(now time.Time) {
 	n.advance(now)
-	if n.silent || !n.departed() {
+	switch {
+	case n.silent:
+		return
+	case n.held(n.self):
+		n.self.value.Incarnation++
+		n.spread(n.self, classClaim)
+		return
+	case !n.departed():
 		return
 	}
 	was := n.self.value

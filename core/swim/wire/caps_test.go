@@ -18,6 +18,7 @@ const (
 	noFlags  = byte(0)
 	accused  = byte(1)
 	identity = byte(2)
+	held     = byte(4)
 )
 
 var (
@@ -101,6 +102,21 @@ var caps = []struct {
 		"claim: name length",
 		named(strings.Repeat("n", 63)),
 		named(strings.Repeat("n", 64)),
+	},
+	{
+		"claim: hold",
+		raw(wire.Claim, someID, word, word, byte(0), held, uint64(wire.MaxHoldMillis)),
+		raw(wire.Claim, someID, word, word, byte(0), held, uint64(wire.MaxHoldMillis+1)),
+	},
+	{
+		"claim: hold that 32 bits would wrap",
+		raw(wire.Claim, someID, word, word, byte(0), held, uint64(15000)),
+		raw(wire.Claim, someID, word, word, byte(0), held, uint64(1<<32+15000)),
+	},
+	{
+		"claim: hold flagged and missing",
+		raw(wire.Claim, someID, word, word, byte(0), held, uint64(0)),
+		raw(wire.Claim, someID, word, word, byte(0), held),
 	},
 	{"claim: name with a space", named("db-1.a_B~!"), named("db 1.a_B~!")},
 	{"claim: name with an escape", named("[2Jx"), named("\x1b[2J")},

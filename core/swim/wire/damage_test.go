@@ -189,7 +189,7 @@ func TestUnknownFlagsAreSkipped(t *testing.T) {
 	for bit := byte(4); bit != 0; bit <<= 1 {
 		got := mustOpen(t, seal(
 			raw(wire.Exchange, bit|1),
-			raw(wire.Claim, someID, word, word, byte(0), bit, "later"),
+			raw(wire.Claim, someID, word, word, byte(0), max(bit, 2*held), "later"),
 		))
 		exchange := wire.Message{Type: wire.Exchange, Answer: true}
 		claim := wire.Message{Type: wire.Claim, Subject: someID, Value: model.Value{Epoch: 1, Incarnation: 1}}

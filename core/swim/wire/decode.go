@@ -76,6 +76,9 @@ func (d *decoder) claim(m *Message) {
 		}
 		m.Addr = d.addr()
 	}
+	if flags&claimHold != 0 {
+		m.HoldMillis = uint32(d.uvarint(MaxHoldMillis))
+	}
 }
 
 func (d *decoder) take(n int) []byte {

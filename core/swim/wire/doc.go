@@ -32,6 +32,7 @@
 //	5 claim     subject id (8) epoch, incarnation (varints) state (1) flags (1)
 //	            accusers: count (1), ids (8 each)             if flag 1
 //	            name: length (1), bytes; address              if flag 2
+//	            hold ms (varint)                              if flag 4: alive, and off for a planned restart of so long
 //	6 record    owner id (8) epoch, seq (varints) payload     state record, opaque here
 //	7 exchange  flags (1): 1 = answer, 2 = end                first message of each frame of a full exchange; the end
 //	                                                          mark is the last message of the last frame
@@ -56,6 +57,7 @@
 //	state                                ≤ 3
 //	accusers                             ≤ MaxAccusers, distinct
 //	name                                 ≤ MaxNameBytes, printable ASCII, no space
+//	hold ms                              ≤ MaxHoldMillis; what is honoured of it is up to package swim
 //	payload of a record                  ≤ MaxRecordBytes
 //	bytes of a part                      ≤ MaxPartBytes
 //	total                                ≤ MaxDefinition

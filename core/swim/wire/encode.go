@@ -12,6 +12,7 @@ import (
 const (
 	claimAccusers  = 1 << 0
 	claimMeta      = 1 << 1
+	claimHold      = 1 << 2
 	exchangeAnswer = 1 << 0
 	exchangeLast   = 1 << 1
 )
@@ -58,6 +59,8 @@ type Claimed struct {
 	Accusers Accusers
 	Name     string // as ValidName wants it; cut at MaxNameBytes
 	Addr     netip.AddrPort
+
+	HoldMillis uint32 // 0: no hold; at most MaxHoldMillis
 }
 
 // AppendClaim states one member's value.
@@ -73,6 +76,9 @@ func AppendClaim(buf []byte, c *Claimed) []byte {
 	if c.Addr.IsValid() {
 		flags |= claimMeta
 	}
+	if c.HoldMillis > 0 {
+		flags |= claimHold
+	}
 	buf = append(buf, byte(c.Value.State), flags)
 	if flags&claimAccusers != 0 {
 		buf = append(buf, c.Accusers.n)
@@ -85,6 +91,9 @@ func AppendClaim(buf []byte, c *Claimed) []byte {
 		buf = append(buf, byte(len(name)))
 		buf = append(buf, name...)
 		buf = appendAddr(buf, c.Addr)
+	}
+	if flags&claimHold != 0 {
+		buf = binary.AppendUvarint(buf, uint64(min(c.HoldMillis, MaxHoldMillis)))
 	}
 	return endBody(buf, body)
 }

@@ -99,13 +99,14 @@ func exactlyAllocated(do func()) uint64 {
 // FuzzClaim: a claim of any fields is read as it was written if all of them
 // are within their caps, and refused if one is not.
 func FuzzClaim(f *testing.F) {
-	f.Add(uint64(1), uint64(3), uint64(1), byte(0), []byte{}, "db-1", []byte{10, 0, 0, 1}, uint16(7900))
-	f.Add(uint64(1), uint64(wire.MaxWord), uint64(wire.MaxWord+1), byte(1), ids(1, 2, 3, 4), "", make([]byte, 16), uint16(0))
-	f.Add(uint64(0), uint64(0), uint64(0), byte(4), ids(1, 1), "a b", []byte{}, uint16(1))
-	f.Fuzz(func(t *testing.T, subject, epoch, incarnation uint64, state byte, accusers []byte, name string, addr []byte, port uint16) {
+	f.Add(uint64(1), uint64(3), uint64(1), byte(0), []byte{}, "db-1", []byte{10, 0, 0, 1}, uint16(7900), uint32(15_000))
+	f.Add(uint64(1), uint64(wire.MaxWord), uint64(wire.MaxWord+1), byte(1), ids(1, 2, 3, 4), "", make([]byte, 16), uint16(0), uint32(0))
+	f.Add(uint64(0), uint64(0), uint64(0), byte(4), ids(1, 1), "a b", []byte{}, uint16(1), uint32(1<<32-1))
+	f.Fuzz(func(t *testing.T, subject, epoch, incarnation uint64, state byte, accusers []byte, name string, addr []byte, port uint16, hold uint32) {
 		claim := wire.Claimed{
 			Subject: model.NodeID(subject), Name: name,
-			Value: model.Value{Epoch: epoch, Incarnation: incarnation, State: model.State(state)},
+			Value:      model.Value{Epoch: epoch, Incarnation: incarnation, State: model.State(state)},
+			HoldMillis: hold,
 		}
 		for ; len(accusers) >= 8; accusers = accusers[8:] {
 			claim.Accusers.Add(model.NodeID(binary.BigEndian.Uint64(accusers)))
@@ -115,7 +116,7 @@ func FuzzClaim(f *testing.F) {
 		}
 
 		// What is to be read, and whether anything is.
-		want := wire.Message{Type: wire.Claim, Subject: claim.Subject, Value: claim.Value, Accusers: claim.Accusers}
+		want := wire.Message{Type: wire.Claim, Subject: claim.Subject, Value: claim.Value, Accusers: claim.Accusers, HoldMillis: min(hold, wire.MaxHoldMillis)}
 		valid := subject != 0 && epoch <= wire.MaxWord && incarnation <= wire.MaxWord && claim.Value.State <= model.StateLeft
 		if claim.Addr.IsValid() {
 			want.HasMeta = true

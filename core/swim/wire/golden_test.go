@@ -90,6 +90,23 @@ var golden = []struct {
 		},
 	},
 	{
+		//                                            hold: 15000 = 117·128 + 24
+		"claim, held",
+		"05 0e  fedcba9876543210 03 02 00 04  9875",
+		wire.Message{
+			Type: wire.Claim, Subject: 0xfedcba9876543210, Value: model.Value{Epoch: 3, Incarnation: 2}, HoldMillis: 15000,
+		},
+	},
+	{
+		"claim, IPv4, held",
+		"05 19  fedcba9876543210 03 02 00 06  04 64622d31  04 0a000001 1edc  64",
+		wire.Message{
+			Type: wire.Claim, Subject: 0xfedcba9876543210, HasMeta: true, HoldMillis: 100,
+			Value: model.Value{Epoch: 3, Incarnation: 2},
+			Name:  []byte("db-1"), Addr: netip.MustParseAddrPort("10.0.0.1:7900"),
+		},
+	},
+	{
 		//               owner            epoch seq  payload
 		"record",
 		"06 0e  fedcba9876543210 03 ac02  00ff7f",
@@ -199,6 +216,7 @@ func TestCapsKeepTheirValues(t *testing.T) {
 		"MaxRecordBytes": {wire.MaxRecordBytes, 512},
 		"MaxWord":        {wire.MaxWord, 281474976710655},
 		"MaxWaitMillis":  {wire.MaxWaitMillis, 60000},
+		"MaxHoldMillis":  {wire.MaxHoldMillis, 3600000},
 		"MaxPartBytes":   {wire.MaxPartBytes, 30720},
 		"MaxDefinition":  {wire.MaxDefinition, 1048576},
 	} {

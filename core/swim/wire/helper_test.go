@@ -116,6 +116,7 @@ func appendMessage(buf []byte, m *wire.Message) []byte {
 	case wire.Claim:
 		return wire.AppendClaim(buf, &wire.Claimed{
 			Subject: m.Subject, Value: m.Value, Accusers: m.Accusers, Name: string(m.Name), Addr: m.Addr,
+			HoldMillis: m.HoldMillis,
 		})
 	case wire.RecordOf:
 		return wire.AppendRecord(buf, m.Subject, m.Epoch, m.RecordSeq, m.Payload)
@@ -206,6 +207,9 @@ func (s source) message(t wire.Type) wire.Message {
 		m.Accusers = s.accusers(s.IntN(wire.MaxAccusers + 1))
 		if m.HasMeta = s.IntN(2) == 0; m.HasMeta {
 			m.Name, m.Addr = s.name(), s.addr()
+		}
+		if s.IntN(4) == 0 {
+			m.HoldMillis = uint32(s.upTo(wire.MaxHoldMillis))
 		}
 	case wire.RecordOf:
 		m.Subject, m.Epoch, m.RecordSeq = s.id(), s.upTo(wire.MaxWord), s.upTo(wire.MaxWord)

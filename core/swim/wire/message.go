@@ -16,6 +16,7 @@ const (
 	MaxRecordBytes = 512       // payload of a state record
 	MaxWord        = 1<<48 - 1 // an epoch or incarnation; 2^48 boots do not happen
 	MaxWaitMillis  = 60_000    // how long a helper may be asked to try
+	MaxHoldMillis  = 3_600_000 // a hold that a claim announces
 	MaxPartBytes   = 30 << 10  // bytes of a definition in one message
 	MaxDefinition  = 1 << 20   // a whole definition
 	minPacket      = 1 + 8 + 1 + 1 + checksumBytes
@@ -74,6 +75,8 @@ type Message struct {
 	HasMeta  bool        // Claim: Name and Addr are those of Value.Epoch
 	Name     []byte
 	Addr     netip.AddrPort
+
+	HoldMillis uint32 // Claim, alive: what is left of an announced restart; 0: none
 
 	Epoch, RecordSeq uint64 // RecordOf
 	Payload          []byte // RecordOf; Part

@@ -96,6 +96,9 @@ func TestEncodersClamp(t *testing.T) {
 	if got := mustOpen(t, seal(wire.AppendPingReq(nil, 1, 1, 1<<31))); got[0].WaitMillis != wire.MaxWaitMillis {
 		t.Errorf("a wait of 2^31 ms travels as %d", got[0].WaitMillis)
 	}
+	if got := mustOpen(t, seal(wire.AppendClaim(nil, &wire.Claimed{Subject: 1, HoldMillis: 1 << 31}))); got[0].HoldMillis != wire.MaxHoldMillis {
+		t.Errorf("a hold of 2^31 ms travels as %d", got[0].HoldMillis)
+	}
 }
 
 // An IPv4 address in IPv6 form is the IPv4 address, however it was written.

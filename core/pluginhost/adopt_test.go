@@ -78,12 +78,12 @@ func TestAloneIsAdoptedAndLeftAlone(t *testing.T) {
 
 func TestAloneThatIsNotThereIsNoCrash(t *testing.T) {
 	r := newRig(t, "good")
-	r.cfg.Wish.Written = false
 	socket := filepath.Join(shortDir(t), "x.sock")
 	r.cfg.Settings = map[string]Settings{"good": {Values: map[string]any{keySocket: socket}}}
 	h := r.start()
-	if w := strings.Join(h.Decision().Warnings, ""); !strings.Contains(w, "nobody answers at "+socket) {
-		t.Errorf("warnings: %s", w)
+	s := waitState(t, h, "good", StateBackoff)
+	if !strings.Contains(s.Reason, "nobody answers at "+socket) || s.Losses != 0 {
+		t.Errorf("status is %+v", s)
 	}
 }
 

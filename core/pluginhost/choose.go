@@ -16,9 +16,12 @@ import (
 
 // choose decides which providers run: as last time if nothing changed since,
 // else by probing all that come into question.
-func (h *Host) choose(ctx context.Context) (Decision, error) {
+//
+// faults are the errors of those that are chosen although they could not be
+// asked.
+func (h *Host) choose(ctx context.Context) (decision Decision, faults map[string]error, err error) {
 	if len(h.cfg.Wish.Names) == 0 {
-		return Decision{}, nil
+		return Decision{}, nil, nil
 	}
 	sockets := map[string]string{}
 	for _, name := range h.cfg.Wish.toProbe() {
@@ -28,16 +31,21 @@ func (h *Host) choose(ctx context.Context) (Decision, error) {
 	if kept, ok := ReadChoice(h.cfg.StateDir); ok && kept.Key == key {
 		h.log.Info("data plane as before: neither kernel, boot nor plugins changed", "chosen", names(kept.Decision), "since", kept.At)
 		h.warn(kept.Decision)
-		return kept.Decision, nil
+		return kept.Decision, nil, nil
 	}
 	found := h.findAll(ctx)
-	decision, err := Decide(h.cfg.Wish, found)
+	decision, err = Decide(h.cfg.Wish, found)
 	if ctx.Err() != nil { // what was found then says nothing
-		return Decision{}, fmt.Errorf("pluginhost: the choice of the data plane was cut short: %w", ctx.Err())
+		return Decision{}, nil, fmt.Errorf("pluginhost: the choice of the data plane was cut short: %w", ctx.Err())
 	}
 	h.tell(decision)
 	if err != nil {
-		return decision, err
+		return decision, nil, err
+	}
+	faults = map[string]error{}
+	for _, c := range decision.Chosen {
+		faults[c.Name] = found[c.Name].Err
+		h.claims.reserve(c.Name, found[c.Name].Info)
 	}
 	if !h.lasting(found) {
 		key = "" // for people only
@@ -45,7 +53,7 @@ func (h *Host) choose(ctx context.Context) (Decision, error) {
 	if err := writeChoice(h.cfg.StateDir, Kept{Key: key, At: h.cfg.Now().UTC().Truncate(time.Second), Decision: decision}); err != nil {
 		h.log.Warn("the choice of the data plane is not kept", "error", err)
 	}
-	return decision, nil
+	return decision, faults, nil
 }
 
 // lasting reports whether a decision on what was found holds until kernel, boot
@@ -172,13 +180,14 @@ func (h *Host) open(ctx context.Context, name string, visitor bool) (*instance, 
 	}
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("%w: install fairlead-dataplane-%s beside the agent or in FAIRLEAD_PLUGIN_DIRS", errNotInstalled, name)
+		err := fmt.Errorf("%w: install fairlead-dataplane-%s beside the agent or in FAIRLEAD_PLUGIN_DIRS", errNotInstalled, name)
+		return nil, held(StateRefused, err)
 	case c.Refused != nil:
-		return nil, c.Refused
+		return nil, held(StateRefused, c.Refused)
 	}
 	img, refused := openImage(c.Path, name, newTrust(h.cfg.Search.Binary))
 	if refused != nil {
-		return nil, refused
+		return nil, held(StateRefused, refused)
 	}
 	defer img.close()
 	return h.launch(ctx, img, how, visitor)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -85,7 +87,10 @@ type Host struct {
 	wg     sync.WaitGroup
 	stop   sync.Once
 
+	claims claims
+
 	mu          sync.Mutex
+	settings    map[string]Settings // cfg's, or those that came after
 	discovery   Discovery
 	decision    Decision
 	supervisors []*supervisor
@@ -117,7 +122,7 @@ func New(cfg Config) (*Host, error) {
 		run.close()
 		return nil, err
 	}
-	h := &Host{cfg: cfg, log: cfg.Log, metrics: m, run: run, discovery: Discover(cfg.Search)}
+	h := &Host{cfg: cfg, log: cfg.Log, metrics: m, run: run, settings: cfg.Settings, discovery: Discover(cfg.Search)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.launcher = &launcher{run: run, environ: cfg.Environ, now: cfg.Now, rng: cfg.Rand}
 	return h, nil
@@ -130,18 +135,15 @@ func (h *Host) Start(ctx context.Context) (Decision, error) {
 	if err := h.stateDir(""); err != nil {
 		return Decision{}, err
 	}
-	if err := h.checkSettings(); err != nil {
+	if err := checkSettings(h.cfg.Settings, h.cfg.Timing); err != nil {
 		return Decision{}, err
 	}
 	// First of all, as what they hold would spoil the probes.
 	ended := sweep(h.run, func(r record) bool { return r.Serve }, h.cfg.Timing.Terminate)
-	decision, err := h.choose(ctx)
+	decision, faults, err := h.choose(ctx)
 	if err != nil {
 		return decision, err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.decision = decision
 	ended = append(ended, sweep(h.run, func(r record) bool {
 		return decision.runs(r.Name) && h.hosting(r.Name).outlives
 	}, h.cfg.Timing.Terminate)...)
@@ -152,16 +154,21 @@ func (h *Host) Start(ctx context.Context) (Decision, error) {
 		if err := h.stateDir(c.Name); err != nil {
 			return decision, err
 		}
-		h.supervise(c.Name)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.decision = decision
+	for _, c := range decision.Chosen {
+		h.supervise(c.Name, faults[c.Name])
 	}
 	return decision, nil
 }
 
-func (h *Host) supervise(name string) {
+func (h *Host) supervise(name string, fault error) {
 	h.metrics.prepare(name)
 	s := newSupervisor(h, name)
 	h.supervisors = append(h.supervisors, s)
-	h.wg.Go(func() { s.run(h.ctx) })
+	h.wg.Go(func() { s.run(h.ctx, fault) })
 }
 
 // Stop ends all children and lets go of all others; those that are to outlive
@@ -206,15 +213,53 @@ var ErrUnknown = errors.New("pluginhost: no such provider")
 
 // Restart ends a provider in order and starts it again. It returns at once.
 func (h *Host) Restart(name, reason string) error {
+	s, err := h.supervisor(name)
+	if err == nil {
+		s.ask(reason)
+	}
+	return err
+}
+
+// Renew is Restart, and waits for what comes of it: the provider is ready once
+// more, or it is known why it is not. An error is that of ctx, or ErrUnknown.
+func (h *Host) Renew(ctx context.Context, name, reason string) (Status, error) {
+	s, err := h.supervisor(name)
+	if err != nil {
+		return Status{}, err
+	}
+	return s.renew(ctx, reason)
+}
+
+func (h *Host) supervisor(name string) (*supervisor, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.supervisors {
 		if s.name == name {
-			s.ask(reason)
-			return nil
+			return s, nil
 		}
 	}
-	return fmt.Errorf("%w: %s", ErrUnknown, name)
+	return nil, fmt.Errorf("%w: %s", ErrUnknown, name)
+}
+
+// Reconfigure takes new settings. A provider whose own changed is restarted with
+// them; so is one that does not run, as what kept it may be corrected. On an
+// error, which is about the host's own keys, the old ones stay in force.
+func (h *Host) Reconfigure(settings map[string]Settings) error {
+	if err := checkSettings(settings, h.cfg.Timing); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.settings
+	h.settings = settings
+	for _, s := range h.supervisors {
+		if !reflect.DeepEqual(was[s.name].Values, settings[s.name].Values) {
+			s.ask("its settings changed")
+		} else if s.snapshot().State.down() {
+			s.ask("the configuration was read again")
+		}
+	}
+	return nil
 }
 
 // stateDir makes the state directory of a plugin, or that of all.
@@ -226,18 +271,25 @@ func (h *Host) stateDir(name string) error {
 }
 
 // checkSettings finds wrong values of the host's own keys, of all plugins.
-func (h *Host) checkSettings() error {
+func checkSettings(all map[string]Settings, t Timing) error {
 	var errs []error
-	for name, s := range h.cfg.Settings {
-		_, _, err := s.split(name, h.cfg.Timing.Start)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		_, _, err := all[name].split(name, t.Start)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
+// settingsOf returns the settings of a plugin that are in force.
+func (h *Host) settingsOf(name string) Settings {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.settings[name]
+}
+
 // hosting returns how a plugin is to be hosted. Its errors were found by
 // checkSettings.
 func (h *Host) hosting(name string) hosting {
-	how, _, _ := h.cfg.Settings[name].split(name, h.cfg.Timing.Start)
+	how, _, _ := h.settingsOf(name).split(name, h.cfg.Timing.Start)
 	return how
 }

@@ -38,6 +38,7 @@ type instance struct {
 	conn   *grpc.ClientConn
 	client pb.DataPlaneProviderClient
 	info   dataplane.Info
+	socket string
 	child  *child   // KindChild
 	proc   *process // not KindAlone
 	run    *runDir
@@ -65,7 +66,7 @@ func connect(ctx context.Context, i *instance, socket string) error {
 	if err != nil {
 		return err
 	}
-	i.conn, i.client = conn, pb.NewDataPlaneProviderClient(conn)
+	i.conn, i.client, i.socket = conn, pb.NewDataPlaneProviderClient(conn), socket
 	i.lost = make(chan struct{})
 	i.ctx, i.end = context.WithCancel(context.Background())
 	if err := i.identify(ctx); err != nil {
@@ -245,6 +246,14 @@ func (i *instance) forget() {
 		return
 	}
 	i.run.forget(i.record)
+}
+
+// path is that of its program, empty if that is not known.
+func (i *instance) path() string {
+	if i.child != nil {
+		return i.child.image.path
+	}
+	return ""
 }
 
 // words returns the last that its process wrote.

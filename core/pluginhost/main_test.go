@@ -38,7 +38,7 @@ const patience = 30 * time.Second
 func hurry() Timing {
 	t := DefaultTiming()
 	t.Health, t.Answer, t.DataPath = 50*time.Millisecond, time.Second, 100*time.Millisecond
-	t.Redial = 20 * time.Millisecond
+	t.Redial, t.Look = 20*time.Millisecond, 20*time.Millisecond
 	t.Backoff.First, t.Backoff.Most = 10*time.Millisecond, 100*time.Millisecond
 	return t
 }

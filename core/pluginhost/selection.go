@@ -60,6 +60,9 @@ type Choice struct {
 	Auto    bool   `json:"auto"` // chosen by auto
 	Verdict string `json:"verdict"`
 	Version string `json:"version"`
+	// Fault is why it does not run yet, although it is to: it is installed, and
+	// could not be asked. It is started again until it works.
+	Fault string `json:"fault,omitempty"`
 }
 
 // Rejected is a provider that does not.
@@ -71,10 +74,12 @@ type Rejected struct {
 // Decide grants a wish. It has no effect and asks nothing: found has an entry
 // for each name of toProbe.
 //
-// A name that was written runs or is an error: nothing takes its place. Auto
-// takes the first that is SUPPORTED, else the first that is DEGRADED, else none,
-// which is a warning. Two providers of L4 with one scope would capture the same
-// connections: an error.
+// A name that was written runs or is an error: nothing takes its place. It is an
+// error where a plugin is missing or cannot work on this host. One that is there
+// and misbehaves is chosen with its Fault: it may be mended while the agent runs.
+// Auto takes the first that is SUPPORTED, else the first that is DEGRADED, else
+// none, which is a warning. Two providers of L4 with one scope would capture the
+// same connections: an error.
 func Decide(w Wish, found map[string]Finding) (Decision, error) {
 	d := Decision{Chosen: []Choice{}, Rejected: []Rejected{}, Warnings: []string{}}
 	var errs []error
@@ -96,7 +101,7 @@ func Decide(w Wish, found map[string]Finding) (Decision, error) {
 			}
 			continue
 		}
-		if f.Report.Verdict != dataplane.Supported {
+		if f.Err == nil && f.Report.Verdict != dataplane.Supported {
 			d.warn("%s runs as %v: %s", name, f.Report.Verdict, reasons(f.Report))
 		}
 		d.take(f, false)
@@ -114,7 +119,13 @@ func (d *Decision) runs(name string) bool {
 }
 
 func (d *Decision) take(f Finding, auto bool) {
-	d.Chosen = append(d.Chosen, Choice{Name: f.Name, Auto: auto, Verdict: f.Report.Verdict.String(), Version: f.Info.Version})
+	c := Choice{Name: f.Name, Auto: auto, Version: f.Info.Version}
+	if f.Err != nil {
+		c.Fault = f.Err.Error()
+	} else {
+		c.Verdict = f.Report.Verdict.String()
+	}
+	d.Chosen = append(d.Chosen, c)
 }
 
 // auto chooses by verdict, then by order.
@@ -147,32 +158,31 @@ func (d *Decision) auto(w Wish, found map[string]Finding) {
 	d.take(*best, true)
 }
 
-// against says why a provider cannot run, nil if it can.
+// against says why a provider cannot work here, nil if it can, or if nobody
+// knows as it could not be asked.
 func (f Finding) against() *Refusal {
-	var refusal *Refusal
-	switch {
+	switch v := f.Report.Verdict; {
 	case !f.Installed:
 		return refuse("it is not installed", "install fairlead-dataplane-"+f.Name+" beside the agent or in FAIRLEAD_PLUGIN_DIRS, or take the name out of dataplane")
-	case errors.As(f.Err, &refusal):
-		return refusal
-	case f.Err != nil:
-		return refuse(f.Err.Error(), "")
-	case f.Report.Verdict == dataplane.Unsupported:
-		return refuse("UNSUPPORTED: "+reasons(f.Report), remedies(f.Report))
+	case f.Err == nil && (v == dataplane.Unsupported || v == dataplane.Inconclusive):
+		return refuse(v.String()+": "+reasons(f.Report), remedies(f.Report))
 	}
 	return nil
 }
 
-// againstAuto is stricter: what could not be tested is not chosen by itself.
+// againstAuto is stricter: what could not be asked is not chosen by itself.
 func (f Finding) againstAuto() *Refusal {
+	var refusal *Refusal
 	why := f.against()
 	switch {
 	case why != nil:
 		return why
+	case errors.As(f.Err, &refusal):
+		return refusal
+	case f.Err != nil:
+		return refuse(f.Err.Error(), "")
 	case !slices.Contains(f.Info.Layers, dataplane.L4):
 		return refuse("it is no L4 provider", "")
-	case f.Report.Verdict == dataplane.Inconclusive:
-		return refuse("INCONCLUSIVE: "+reasons(f.Report), "name it in dataplane to run it all the same")
 	}
 	return nil
 }
@@ -200,7 +210,11 @@ func (d *Decision) conflicts(found map[string]Finding) []error {
 
 // reasons lists the checks that did not pass, required ones first.
 func reasons(r dataplane.Report) string {
-	return strings.Join(failed(r, func(c dataplane.Check) string { return c.ID + ": " + c.Reason }), "; ")
+	said := failed(r, func(c dataplane.Check) string { return c.ID + ": " + c.Reason })
+	if len(said) == 0 {
+		return "the probe names no reason"
+	}
+	return strings.Join(said, "; ")
 }
 
 func remedies(r dataplane.Report) string {
@@ -215,9 +229,6 @@ func failed(r dataplane.Report, say func(dataplane.Check) string) []string {
 				out = append(out, say(c))
 			}
 		}
-	}
-	if len(out) == 0 {
-		out = append(out, "the probe names no reason")
 	}
 	return out
 }

@@ -50,7 +50,7 @@ func TestDecide(t *testing.T) {
 		{"a name that is missing is an error", "+auto,l7", yes, yes, yes, missing, "ebpf", "", "dataplane names l7, which cannot run here: it is not installed"},
 		{"a name never falls back", "+ebpf", no, yes, yes, yes, "", "", "dataplane names ebpf, which cannot run here: UNSUPPORTED: kernel: too old; minor: a small thing: upgrade it; live with it"},
 		{"a name that is degraded runs", "+ebpf", so, yes, yes, yes, "ebpf", "ebpf runs as DEGRADED", ""},
-		{"a name that nobody could test runs, and says so", "+ebpf", unknown, yes, yes, yes, "ebpf", "ebpf runs as INCONCLUSIVE", ""},
+		{"a name that could not be tested is an error", "+ebpf", unknown, yes, yes, yes, "", "", "dataplane names ebpf, which cannot run here: INCONCLUSIVE: kernel: too old"},
 		{"two of one scope", "+ebpf,iptables", yes, yes, yes, yes, "ebpf,iptables", "", "two L4 providers for local traffic, ebpf and iptables"},
 		{"auto beside a name of one scope", "+auto,iptables", yes, yes, yes, yes, "ebpf,iptables", "", "two L4 providers for local traffic, ebpf and iptables"},
 		{"no wish", "+", yes, yes, yes, yes, "", "", ""},
@@ -94,6 +94,49 @@ func TestDifferentScopesGoTogether(t *testing.T) {
 	})
 	if err != nil || names(d) != "a,b" {
 		t.Errorf("chosen %s, %v", names(d), err)
+	}
+}
+
+// A plugin that is there and misbehaves may be mended: it is to run, and another
+// is not chosen in its place.
+func TestNameThatMisbehavesIsChosenWithItsFault(t *testing.T) {
+	for _, written := range []bool{true, false} {
+		d, err := Decide(Wish{Names: []string{Auto, "l7"}, Written: written}, map[string]Finding{
+			"ebpf":     {Name: "ebpf", Installed: true, Err: errors.New("it does not start")},
+			"nftables": found("nftables", dataplane.L4, dataplane.Supported, dataplane.ScopeLocal),
+			"iptables": found("iptables", dataplane.L4, dataplane.Supported, dataplane.ScopeLocal),
+			"l7":       {Name: "l7", Installed: true, Err: errors.New("it prints garbage")},
+		})
+		if err != nil || names(d) != "nftables,l7" || d.Chosen[1].Fault != "it prints garbage" || d.Chosen[0].Fault != "" {
+			t.Errorf("written %v: chosen %+v, %v", written, d.Chosen, err)
+		}
+	}
+}
+
+// What captures the same connections is refused also if it tells so only later.
+func TestClaims(t *testing.T) {
+	var c claims
+	info := func(layer dataplane.Layer, scopes ...dataplane.Scope) dataplane.Info {
+		return dataplane.Info{Layers: []dataplane.Layer{layer}, Scopes: scopes}
+	}
+	for i, step := range []struct {
+		name string
+		info dataplane.Info
+		err  string
+	}{
+		{"a", info(dataplane.L4, dataplane.ScopeLocal), ""},
+		{"b", info(dataplane.L4, dataplane.ScopeForwarded), ""},
+		{"c", info(dataplane.L7, dataplane.ScopeLocal), ""},
+		{"d", info(dataplane.L4, dataplane.ScopeForwarded, dataplane.ScopeLocal), "as b does"},
+		{"a", info(dataplane.L4, dataplane.ScopeLocal), ""},
+		{"b", info(dataplane.L4), ""},
+		{"d", info(dataplane.L4, dataplane.ScopeForwarded), ""},
+		{"a", info(dataplane.L4, dataplane.ScopeForwarded), "as d does"},
+	} {
+		err := c.take(step.name, step.info)
+		if (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err) {
+			t.Errorf("step %d, %s: %v, want %q", i, step.name, err, step.err)
+		}
 	}
 }
 

@@ -118,7 +118,7 @@ func TestWrongSettingsAreShown(t *testing.T) {
 		Values: map[string]any{"listen": ":80", "workers": "none"}, Origin: func(key string) string { return "f.yaml:3" },
 	}}
 	h := r.start()
-	s := waitState(t, h, "good", StateCrashLoop)
+	s := waitState(t, h, "good", StateRejected)
 	if !strings.Contains(s.Reason, "f.yaml:3: plugins.good.workers is wrong") {
 		t.Errorf("reason is %s", s.Reason)
 	}

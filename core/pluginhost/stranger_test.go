@@ -12,7 +12,6 @@ import (
 // Something else than a provider listens at the socket, such as an agent's API.
 func TestStrangerAtTheSocketIsNamed(t *testing.T) {
 	r := newRig(t, "good")
-	r.cfg.Wish.Written = false
 	socket := filepath.Join(shortDir(t), "x.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -23,10 +22,10 @@ func TestStrangerAtTheSocketIsNamed(t *testing.T) {
 	t.Cleanup(server.Stop)
 	r.cfg.Settings = map[string]Settings{"good": {Values: map[string]any{keySocket: socket}}}
 	h := r.start()
-	w := strings.Join(h.Decision().Warnings, "")
+	said := waitState(t, h, "good", StateCrashLoop).Reason
 	for _, want := range []string{socket + ": good does not answer Info", "see what listens there, or correct plugins.good.socket"} {
-		if !strings.Contains(w, want) {
-			t.Errorf("warnings %q lack %q", w, want)
+		if !strings.Contains(said, want) {
+			t.Errorf("%q lacks %q", said, want)
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,11 +28,18 @@ const (
 	StateReady      State = "ready"
 	StateBackoff    State = "backoff"
 	StateCrashLoop  State = "crash-loop"
+	StateRefused    State = "refused"  // its file may not be run, or is gone
+	StateRejected   State = "rejected" // its settings are wrong
 	StateStopped    State = "stopped"
 )
 
 func states() []State {
-	return []State{StateDiscovered, StateStarting, StateConfigured, StateReady, StateBackoff, StateCrashLoop, StateStopped}
+	return []State{StateDiscovered, StateStarting, StateConfigured, StateReady, StateBackoff, StateCrashLoop, StateRefused, StateRejected, StateStopped}
+}
+
+// down reports whether a provider does not run and waits for something.
+func (s State) down() bool {
+	return slices.Contains([]State{StateBackoff, StateCrashLoop, StateRefused, StateRejected}, s)
 }
 
 // Status is what is known of a provider.
@@ -40,14 +49,19 @@ type Status struct {
 	Since  time.Time        `json:"since"`
 	Kind   Kind             `json:"kind,omitempty"`
 	PID    int              `json:"pid,omitempty"`
+	Path   string           `json:"path,omitempty"` // of the program
 	Socket string           `json:"socket,omitempty"`
-	Info   dataplane.Info   `json:"-"`
+	Info   dataplane.Info   `json:"-"` // of the life before, if there is none now
 	Health dataplane.Health `json:"-"`
 	// Starts and Losses count since the agent began.
 	Starts int `json:"starts"`
 	Losses int `json:"losses"`
-	// Reason is why it is not ready, or was last lost.
-	Reason string `json:"reason,omitempty"`
+	// Reason is why it is not ready, or was last lost; Words are the last that
+	// it wrote then.
+	Reason string   `json:"reason,omitempty"`
+	Words  []string `json:"words,omitempty"`
+	// Until is when it is tried again; zero if that is not a matter of time.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // supervisor keeps one provider running. One goroutine, run, does all of it.
@@ -56,13 +70,19 @@ type supervisor struct {
 	name   string
 	losses losses
 	asked  chan string // why to restart; the first of several counts
+	place  string      // what its files were before the last start
+	said   string      // the last failure as logged
 
-	mu     sync.Mutex
-	status Status
+	mu      sync.Mutex
+	status  Status
+	changed chan struct{} // closed and replaced with each change of status
 }
 
 func newSupervisor(h *Host, name string) *supervisor {
-	s := &supervisor{host: h, name: name, losses: losses{rule: h.cfg.Timing.Backoff}, asked: make(chan string, 1)}
+	s := &supervisor{
+		host: h, name: name, losses: losses{rule: h.cfg.Timing.Backoff}, asked: make(chan string, 1), changed: make(chan struct{}),
+		place: placeKey(h.cfg.Search, name),
+	}
 	s.status.Name = name
 	s.to(StateDiscovered, "")
 	return s
@@ -86,13 +106,43 @@ func (s *supervisor) change(f func(*Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(&s.status)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// renew asks for a restart and waits for its end, good or bad.
+func (s *supervisor) renew(ctx context.Context, reason string) (Status, error) {
+	s.mu.Lock()
+	was, changed := s.status, s.changed
+	s.mu.Unlock()
+	s.ask(reason)
+	began := false
+	for {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return s.snapshot(), fmt.Errorf("pluginhost: restart of %s: it is %s: %w", s.name, s.snapshot().State, ctx.Err())
+		}
+		var is Status
+		s.mu.Lock()
+		is, changed = s.status, s.changed
+		s.mu.Unlock()
+		began = began || is.State == StateStarting || is.Starts > was.Starts
+		switch {
+		case is.State == StateStopped, began && is.State.down(), is.Starts > was.Starts && is.State == StateReady:
+			return is, nil
+		}
+	}
 }
 
 // to enters a state. The reason of the last loss stays while the provider is on
 // its way back.
 func (s *supervisor) to(state State, reason string) {
 	s.change(func(st *Status) {
-		st.State, st.Since = state, s.host.cfg.Now()
+		st.State, st.Since, st.Until = state, s.host.cfg.Now(), time.Time{}
+		if state.down() || state == StateStopped {
+			st.PID, st.Health = 0, dataplane.Health{}
+		}
 		if reason != "" {
 			st.Reason = reason
 		}
@@ -100,11 +150,16 @@ func (s *supervisor) to(state State, reason string) {
 	s.host.metrics.set(s.name, state)
 }
 
-// run lives through one life after another, until ctx ends.
-func (s *supervisor) run(ctx context.Context) {
+// run lives through one life after another, until ctx ends. A fault is how it
+// did when it was asked before.
+func (s *supervisor) run(ctx context.Context, fault error) {
 	defer s.to(StateStopped, "")
+	if fault != nil {
+		s.failed(ctx, fault)
+	}
 	for ctx.Err() == nil {
 		s.to(StateStarting, "")
+		s.place = placeKey(s.host.cfg.Search, s.name)
 		i, err := s.begin(ctx)
 		if ctx.Err() != nil {
 			if i != nil {
@@ -113,17 +168,26 @@ func (s *supervisor) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			s.host.metrics.starts.WithLabelValues(s.name, startFailed).Inc()
-			if errors.Is(err, errNotThere) {
-				s.look(ctx, err)
-			} else {
-				s.wait(ctx, err.Error(), 0)
-			}
+			s.failed(ctx, err)
 			continue
 		}
 		if reason, ready, again := s.live(ctx, i); !again {
 			s.wait(ctx, reason, ready)
 		}
+	}
+}
+
+// failed waits after a start that came to nothing, for as long as it makes sense.
+func (s *supervisor) failed(ctx context.Context, err error) {
+	s.host.metrics.starts.WithLabelValues(s.name, startFailed).Inc()
+	var h *heldError
+	switch {
+	case errors.As(err, &h):
+		s.hold(ctx, h.state, err)
+	case errors.Is(err, errNotThere):
+		s.look(ctx, err)
+	default:
+		s.wait(ctx, err.Error(), 0)
 	}
 }
 
@@ -136,12 +200,16 @@ func (s *supervisor) begin(ctx context.Context) (*instance, error) {
 	s.change(func(st *Status) {
 		st.Starts++
 		st.Kind, st.Info = i.kind, i.info
-		st.PID = 0
+		st.PID, st.Path, st.Socket = 0, i.path(), i.socket
 		if i.proc != nil {
 			st.PID = i.proc.pid
 		}
 	})
-	if err := s.configure(ctx, i); err != nil {
+	err = s.host.claims.take(s.name, i.info)
+	if err == nil {
+		err = s.configure(ctx, i)
+	}
+	if err != nil {
 		if i.proc != nil && errors.Is(err, dataplane.ErrFailed) {
 			i.proc.ended(endTime) // it may have panicked, and be about to say so
 		}
@@ -156,10 +224,10 @@ func (s *supervisor) begin(ctx context.Context) (*instance, error) {
 // own is left alone if there are none here.
 func (s *supervisor) configure(ctx context.Context, i *instance) error {
 	cfg := s.host.cfg
-	settings := cfg.Settings[s.name]
-	_, values, err := settings.split(s.name, 0)
+	settings := s.host.settingsOf(s.name)
+	_, values, err := settings.split(s.name, cfg.Timing.Start)
 	if err != nil {
-		return err
+		return held(StateRejected, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timing.Call)
 	defer cancel()
@@ -170,7 +238,7 @@ func (s *supervisor) configure(ctx context.Context, i *instance) error {
 	}
 	text, err := settings.encode(s.name, values, i.info.ConfigSchema)
 	if err != nil {
-		return err
+		return held(StateRejected, err)
 	}
 	runDir := filepath.Join(cfg.RunDir, s.name)
 	if err := os.MkdirAll(runDir, 0o700); err != nil {
@@ -181,7 +249,7 @@ func (s *supervisor) configure(ctx context.Context, i *instance) error {
 	}))
 	if err = transfer.FromWire(err); err != nil {
 		if errors.Is(err, dataplane.ErrInvalid) {
-			return fmt.Errorf("it rejects its configuration: %w; correct plugins.%s", err, s.name)
+			return held(StateRejected, fmt.Errorf("it rejects its configuration: %w; correct plugins.%s", err, s.name))
 		}
 		return fmt.Errorf("it cannot be configured: %w", err)
 	}
@@ -217,6 +285,7 @@ func (s *supervisor) live(ctx context.Context, i *instance) (reason string, read
 	defer watchers.Wait()
 	watchers.Go(func() { i.beat(s.host.cfg.Timing, s.host.metrics.unanswered.WithLabelValues(s.name).Inc) })
 	watchers.Go(func() { s.lookAfter(i) })
+	s.said = ""
 	s.to(StateReady, "")
 	began := s.host.cfg.Now()
 	if s.host.cfg.OnReady != nil {
@@ -246,9 +315,11 @@ func (s *supervisor) live(ctx context.Context, i *instance) (reason string, read
 // mourn logs how a provider ended, and its last words.
 func (s *supervisor) mourn(i *instance) {
 	attrs := []any{"plugin", s.name, "kind", string(i.kind), "reason", i.cause}
-	if words := i.words(); len(words) > 0 {
+	words := i.words()
+	if len(words) > 0 {
 		attrs = append(attrs, "last_words", strings.Join(words, "\n"))
 	}
+	s.change(func(st *Status) { st.Words = words })
 	s.host.log.Error("plugin was lost", attrs...)
 }
 
@@ -303,13 +374,32 @@ func (s *supervisor) wait(ctx context.Context, reason string, ready time.Duratio
 		state = StateCrashLoop
 	}
 	s.to(state, reason)
+	s.change(func(st *Status) { st.Until = s.host.cfg.Now().Add(delay) })
 	attrs := []any{"plugin", s.name, "state", string(state), "again_in", delay.Round(time.Millisecond), "reason", reason}
 	if ready == 0 || loop {
-		s.host.log.Error("plugin does not run", attrs...)
+		s.complain(string(state)+reason, attrs...)
 	} else {
 		s.host.log.Warn("plugin will be started again", attrs...)
 	}
 	s.pause(ctx, delay)
+}
+
+// hold waits until what was wrong may be corrected.
+func (s *supervisor) hold(ctx context.Context, state State, err error) {
+	s.complain(string(state)+err.Error(), "plugin", s.name, "state", string(state), "reason", err,
+		"again", "when its file or its settings change, or by fairlead plugin restart "+s.name)
+	s.to(state, err.Error())
+	s.pause(ctx, forever)
+}
+
+// complain logs a failure once for as long as it stays the same.
+func (s *supervisor) complain(failure string, attrs ...any) {
+	level := slog.LevelError
+	if failure == s.said {
+		level = slog.LevelDebug
+	}
+	s.said = failure
+	s.host.log.Log(context.Background(), level, "plugin does not run", attrs...)
 }
 
 // look waits for a provider that runs by itself. It is no fault that it does
@@ -322,14 +412,34 @@ func (s *supervisor) look(ctx context.Context, err error) {
 	s.pause(ctx, s.host.cfg.Timing.Redial)
 }
 
-// pause waits. A restart that somebody asks for cuts it short: what was wrong
-// may be corrected.
+// forever is a pause that no time ends.
+const forever = time.Duration(-1)
+
+// pause waits. A restart that somebody asks for cuts it short, and another file
+// in the place of the plugin: what was wrong may be corrected.
 func (s *supervisor) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	case <-s.asked:
+	var over <-chan time.Time
+	if d != forever {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		over = timer.C
+	}
+	look := time.NewTicker(s.host.cfg.Timing.Look)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over:
+			return
+		case <-s.asked:
+			return
+		case <-look.C:
+			if placeKey(s.host.cfg.Search, s.name) != s.place {
+				s.host.log.Info("another file is in the place of the plugin", "plugin", s.name)
+				s.losses = losses{rule: s.losses.rule}
+				return
+			}
+		}
 	}
 }

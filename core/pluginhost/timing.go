@@ -19,6 +19,7 @@ type Timing struct {
 	Exit      time.Duration // from its answer to the end of the process
 	Terminate time.Duration // from SIGTERM to SIGKILL
 	Redial    time.Duration // between two looks for a provider that runs by itself
+	Look      time.Duration // between two looks for another file of one that does not run
 	Backoff   Backoff
 }
 
@@ -38,7 +39,7 @@ func DefaultTiming() Timing {
 		Start: 10 * time.Second, Call: 5 * time.Second, Probe: 10 * time.Second,
 		Health: time.Second, Answer: time.Second, Misses: 3, DataPath: 5 * time.Second,
 		Shutdown: 2 * time.Second, Exit: 500 * time.Millisecond, Terminate: 1500 * time.Millisecond,
-		Redial: 500 * time.Millisecond,
+		Redial: 500 * time.Millisecond, Look: time.Second,
 		Backoff: Backoff{
 			First: 100 * time.Millisecond, Most: 30 * time.Second, Healthy: 60 * time.Second,
 			LoopCount: 5, LoopTime: 60 * time.Second,

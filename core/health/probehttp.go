@@ -1,0 +1,110 @@
+package health
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	// headerBytes bounds the head of an answer, and later what the body may take
+	// on the wire up to MaxOutputBytes of it.
+	headerBytes = 64 << 10
+	// interim bounds the 1xx answers before the real one.
+	interim = 8
+)
+
+// httpReader reads one answer at a time, bounded in bytes.
+type httpReader struct {
+	limit io.LimitedReader
+	buf   *bufio.Reader
+	out   []byte
+}
+
+func newHTTPReader() *httpReader {
+	h := &httpReader{out: make([]byte, 0, MaxOutputBytes)}
+	h.buf = bufio.NewReaderSize(&h.limit, 4<<10)
+	return h
+}
+
+// runHTTP passes if the status is one of 200 to 399 and the answer's body, or
+// its first MaxOutputBytes, come whole and in time.
+func (p *prober) runHTTP(ctx context.Context, what probe, deadline time.Time, last string) outcome {
+	c, err := dial(ctx, what.target, deadline)
+	if err != nil {
+		return failure(err)
+	}
+	defer c.close()
+	stop, err := c.wait(ctx, deadline)
+	if err != nil {
+		return failure(err)
+	}
+	defer stop()
+	if _, err := c.file.Write(what.request); err != nil {
+		return failure(fmt.Errorf("send the request: %w", err))
+	}
+	status, err := p.http.read(c.file)
+	if err != nil {
+		return failure(err)
+	}
+	out := outcome{result: resultStatus}
+	if status >= 200 && status <= 399 {
+		out.result = resultPass
+	}
+	if out.output = last; last != string(p.http.out) {
+		out.output = clip(string(p.http.out))
+	}
+	return out
+}
+
+// read returns the status, and leaves in h.out what is to be shown of the
+// answer.
+func (h *httpReader) read(from io.Reader) (int, error) {
+	h.limit = io.LimitedReader{R: from, N: headerBytes}
+	h.buf.Reset(&h.limit)
+	answer, err := h.head()
+	if err != nil {
+		return 0, err
+	}
+	h.limit.N = headerBytes
+	h.out = append(h.out[:0], answer.Status...)
+	blank := len(h.out)
+	h.out = append(h.out, ": "...)
+	begin := len(h.out)
+	for len(h.out) < MaxOutputBytes {
+		n, err := answer.Body.Read(h.out[len(h.out):MaxOutputBytes])
+		h.out = h.out[:len(h.out)+n]
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return 0, fmt.Errorf("after %s, the body broke off: %w", answer.Status, err)
+		}
+	}
+	if len(h.out) == begin {
+		h.out = h.out[:blank]
+	}
+	return answer.StatusCode, nil
+}
+
+// head reads up to the end of the header of the final answer.
+func (h *httpReader) head() (*http.Response, error) {
+	for range interim {
+		answer, err := http.ReadResponse(h.buf, nil)
+		switch {
+		case err != nil && h.limit.N <= 0:
+			return nil, fmt.Errorf("the header is longer than %d bytes", headerBytes)
+		case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("the connection ended before the answer did: %w", err)
+		case err != nil:
+			return nil, fmt.Errorf("the answer cannot be read: %w", err)
+		case answer.StatusCode >= 200 || answer.StatusCode == http.StatusSwitchingProtocols:
+			return answer, nil
+		}
+	}
+	return nil, fmt.Errorf("more than %d interim answers", interim)
+}

@@ -1,0 +1,254 @@
+package health
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// DefaultMaxProbes is how many probes run at once. Each takes one descriptor.
+const DefaultMaxProbes = 512
+
+// quantum separates two looks at what is due: a few probes a look cost less
+// than a look for each.
+const quantum = 10 * time.Millisecond
+
+// Config says what a Runner uses. The zero value works.
+type Config struct {
+	// Path names the file that keeps what passes over a restart; "" keeps
+	// nothing. Its directory exists. A file that is damaged is warned of and
+	// replaced.
+	Path string
+
+	// OnChange is called after an instance became passing or critical, came or
+	// went; several changes may be one call. It is called by the Runner's
+	// goroutine, so it returns soon. It may call Set and States, not Close.
+	OnChange func()
+
+	MaxProbes int // at once; DefaultMaxProbes if 0
+
+	Now     func() time.Time      // nil: the clock
+	Rand    *rand.Rand            // spreads probes; owned by the Runner; nil: seeded at random
+	Log     *slog.Logger          // nil discards
+	Metrics prometheus.Registerer // nil keeps them private
+}
+
+// Runner checks instances until it is closed. All methods may be called from
+// several goroutines.
+type Runner struct {
+	cfg     Config
+	metrics *metrics
+	bootID  string
+
+	mu      sync.Mutex // guards what follows
+	table   *table
+	running int       // probes handed to workers
+	workers int       // goroutines
+	wakeAt  time.Time // until when the scheduler sleeps; zero: until it is woken
+	starved bool      // something due waits for a worker
+	changed bool      // OnChange is owed
+	set     bool      // Set was called
+	closed  bool
+
+	jobs chan job      // capacity MaxProbes, so that the scheduler never waits
+	wake chan struct{} // capacity 1: look again
+	save chan struct{} // capacity 1: the file is out of date
+
+	ctx       context.Context // ends probes
+	cancel    context.CancelFunc
+	scheduler sync.WaitGroup // with the writer of the file
+	working   sync.WaitGroup
+	once      sync.Once
+}
+
+// job is a probe to make. It holds copies: the entry belongs to the table.
+type job struct {
+	entry   *entry
+	kind    Kind
+	probe   probe
+	timeout time.Duration
+	output  string // of the probe before
+}
+
+// Start begins with nothing to check; Set says what there is. The only error is
+// metrics that are registered already.
+func Start(cfg Config) (*Runner, error) {
+	if cfg.MaxProbes <= 0 {
+		cfg.MaxProbes = DefaultMaxProbes
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) //nolint:gosec // spreads load, guards nothing
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Runner{
+		cfg: cfg, metrics: newMetrics(),
+		jobs: make(chan job, cfg.MaxProbes), wake: make(chan struct{}, 1), save: make(chan struct{}, 1),
+	}
+	if err := r.metrics.register(cfg.Metrics); err != nil {
+		return nil, err
+	}
+	r.table = newTable(r.recall())
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.scheduler.Go(r.schedule)
+	if cfg.Path != "" && r.bootID != "" {
+		r.scheduler.Go(r.keep)
+	}
+	return r, nil
+}
+
+// Set makes instances the whole of what is checked, and returns at once. What
+// is set as before goes on as before.
+func (r *Runner) Set(instances []Instance) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.set = true
+	r.note(r.table.set(instances, r.cfg.Now(), r.cfg.Rand.Float64))
+}
+
+// States returns what is known of each instance, all of one moment.
+func (r *Runner) States() map[InstanceKey]Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make(map[InstanceKey]Status, len(r.table.instances))
+	for key, in := range r.table.instances {
+		all[key] = in.status()
+	}
+	return all
+}
+
+// State returns what is known of one instance; false: it is not checked here.
+func (r *Runner) State(key InstanceKey) (Status, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	in := r.table.instances[key]
+	if in == nil {
+		return Status{}, false
+	}
+	return in.status(), true
+}
+
+// Close ends all probes, waits for the Runner's goroutines and writes the file
+// a last time. States stay readable.
+func (r *Runner) Close() {
+	r.once.Do(func() {
+		r.mu.Lock()
+		r.closed = true
+		r.mu.Unlock()
+		r.cancel()
+		r.scheduler.Wait() // nothing is handed out any more
+		close(r.jobs)
+		r.working.Wait()
+		r.metrics.unregister(r.cfg.Metrics)
+	})
+}
+
+// schedule hands out what is due, and tells of changes. It owns the timer.
+func (r *Runner) schedule() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-timer.C:
+		case <-r.wake:
+		}
+		changed, sleep := r.dispatch()
+		if changed && r.cfg.OnChange != nil {
+			r.cfg.OnChange()
+		}
+		timer.Reset(sleep)
+	}
+}
+
+// dispatch hands out what is due. It returns whether OnChange is owed, and how
+// long there is nothing to do unless woken.
+func (r *Runner) dispatch() (changed bool, sleep time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed, r.changed = r.changed, false
+	now := r.cfg.Now()
+	for r.running < r.cfg.MaxProbes {
+		e := r.table.take(now)
+		if e == nil {
+			break
+		}
+		r.running++
+		if r.workers < r.running {
+			r.workers++
+			r.working.Go(r.work)
+		}
+		r.jobs <- job{entry: e, kind: e.check.Kind, probe: e.probe(), timeout: e.check.timeout(), output: e.last.output}
+	}
+	r.metrics.running.Set(float64(r.running))
+	due, any := r.table.next()
+	r.starved = any && r.running == r.cfg.MaxProbes
+	if !any || r.starved {
+		r.wakeAt = time.Time{}
+		return changed, time.Hour // until a worker or Set wakes it
+	}
+	sleep = max(due.Sub(now), quantum)
+	r.wakeAt = now.Add(sleep)
+	return changed, sleep
+}
+
+// work makes probes until there are no more jobs.
+func (r *Runner) work() {
+	tool := newProber()
+	for j := range r.jobs {
+		began := time.Now()
+		out := tool.run(r.ctx, j.probe, began.Add(j.timeout), j.output)
+		out.took = time.Since(began)
+		r.finish(j, out)
+	}
+}
+
+func (r *Runner) finish(j job, out outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running--
+	if r.closed { // an outcome of being cut off says nothing
+		return
+	}
+	r.metrics.probed(j.kind, out)
+	in := j.entry.of
+	ch := r.table.finish(j.entry, out, r.cfg.Now(), r.cfg.Rand.Float64())
+	if ch.toPassing+ch.toCritical > 0 {
+		r.cfg.Log.Info("instance changed", "instance", in.key.String(), "passing", in.passing(), "check", j.entry.id, "output", out.output)
+	}
+	r.note(ch)
+}
+
+// note does what follows from changes. The mutex is held.
+func (r *Runner) note(ch changes) {
+	r.metrics.show(r.table, ch)
+	if ch.instances {
+		r.changed = true
+	}
+	if ch.checks {
+		signal(r.save)
+	}
+	if due, any := r.table.next(); ch.instances || r.starved || ch.nextEarlier && any && (r.wakeAt.IsZero() || due.Before(r.wakeAt.Add(-quantum))) {
+		r.starved = false
+		signal(r.wake)
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Regenerates everything that is generated: code below core/ and dataplane/ from
 # .proto files, what go:generate lines name, and the table of configuration keys
-# in the README. The plugins of protoc come from tools/go.mod.
+# in the README, and the objects of bpf/. The plugins of protoc and bpf2go come
+# from tools/go.mod. Objects are the same again with Debian 12's clang only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,0 +1,35 @@
+// Package bpf holds the kernel half of the eBPF data plane: its C sources, the
+// objects that clang made of them, and the Go types by which plugins/ebpf loads
+// them. Nobody else imports it.
+//
+// # Picture
+//
+//	connect, sendto                      ┌─ publications: one word ─┐
+//	     │  frontends4/6: address → id ──┤ home    → set, count     │
+//	     ▼                               │ foreign → set, count     │
+//	socket.c ── headers/forward.h        └───────────┬──────────────┘
+//	     │                               endpoints4/6: header, slots …
+//	     ▼                                           │ one slot at random
+//	endpoint's address; sockets, datagrams: what was asked for ◄── headers/reverse.h
+//
+// User space writes a new endpoint set where no program looks, then publishes it
+// by one atomic store; what is not published any more is used again only after
+// every program that could have seen it has ended. So a program needs no lock, and
+// a reader never sees a half of anything.
+//
+// Each header is one concept and begins with what it means. socket.c attaches them
+// to the hooks, destroy.c ends connections to endpoints that are gone, probe.c
+// tests whether a hook fires.
+//
+// # Licence
+//
+// What runs in the kernel is under the MIT licence or the GPL, version 2, as you
+// choose (LICENSE in this folder): bpf_sock_destroy is offered to programs with a
+// licence that the kernel counts as compatible with its own. Headers of the kernel
+// (linux-libc-dev) and of libbpf (used under its BSD-2-Clause licence) are needed
+// to compile; nothing of them is copied here.
+package bpf
+
+//go:generate go tool -modfile=../tools/go.mod bpf2go -tags linux -go-package bpf -cc clang -strip llvm-strip -cflags "-O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -Iheaders" -no-global-types Socket socket.c
+//go:generate go tool -modfile=../tools/go.mod bpf2go -tags linux -go-package bpf -cc clang -strip llvm-strip -cflags "-O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -Iheaders" -no-global-types Destroy destroy.c
+//go:generate go tool -modfile=../tools/go.mod bpf2go -tags linux -go-package bpf -cc clang -strip llvm-strip -cflags "-O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -Iheaders" -no-global-types Probe probe.c

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/core/swim"
 	"github.com/fairlead/fairlead/core/swim/wire"
 )
@@ -23,10 +24,19 @@ var (
 	ErrClosed = errors.New("membership: closed")
 	// ErrUnsaid reports that a node which does not speak left without a good-bye.
 	ErrUnsaid = errors.New("membership: no good-bye was said")
+	// ErrHold reports that this node cannot announce a restart.
+	ErrHold = errors.New("membership: no restart was announced")
 )
 
 // leaveTimeout bounds Leave whatever its context says.
 const leaveTimeout = 15 * time.Second
+
+// MaxHold is how long the others wait at most for a node that announced a
+// restart.
+const MaxHold = swim.MaxHold
+
+// holdTimeout bounds Hold whatever its context says: the hold runs meanwhile.
+const holdTimeout = 5 * time.Second
 
 // Membership is this node's part in the cluster. All methods may be called
 // from several goroutines.
@@ -230,7 +240,55 @@ func (m *Membership) Leave(ctx context.Context) error {
 	}
 }
 
-// Rejoin ends a Leave: this node is alive again, under a new epoch.
+// CanHold returns an error that wraps ErrHold if Hold would not announce a
+// restart of that length, and nil if it would.
+func (m *Membership) CanHold(d time.Duration) error {
+	s := m.Snapshot()
+	switch {
+	case d < time.Millisecond || d > MaxHold:
+		return fmt.Errorf("%w: %v is no length of a hold: want 1ms to %v", ErrHold, d, MaxHold)
+	case m.cfg.DataDir == "":
+		return fmt.Errorf("%w: this node keeps no data directory, so it starts again as another one; let it leave", ErrHold)
+	case s.Silent != "":
+		return fmt.Errorf("%w: this node does not speak: %s", ErrHold, s.Silent)
+	case s.Self.Value.State == model.StateLeft:
+		return fmt.Errorf("%w: this node said good-bye", ErrHold)
+	}
+	return nil
+}
+
+// Hold announces that this node is about to restart and will be back within d,
+// 1 ms to MaxHold: for so long the others keep it alive, with all it runs, and
+// nobody accuses it. It returns once that has spread, or with an error when ctx
+// ends or 5 s pass first; those that did not hear may then take this node for
+// failed. An epoch has one hold. The node stays open: Close it without a
+// good-bye, and start it again with the same data directory, or Rejoin.
+func (m *Membership) Hold(ctx context.Context, d time.Duration) error {
+	if err := m.CanHold(d); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
+	defer cancel()
+	var spread <-chan struct{}
+	var refused error
+	if err := m.call(func(o *owner, now time.Time) { spread, refused = o.hold(d, now) }); err != nil {
+		return err
+	}
+	if refused != nil {
+		return fmt.Errorf("%w: %w", ErrHold, refused)
+	}
+	select {
+	case <-spread:
+		return nil
+	case <-m.ctx.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return fmt.Errorf("membership: the restart was announced, but not all are known to have heard it: %w", context.Cause(ctx))
+	}
+}
+
+// Rejoin ends a Leave, and then this node is alive again under a new epoch, or
+// a Hold.
 func (m *Membership) Rejoin() error {
 	return m.call(func(o *owner, now time.Time) { o.rejoin(now) })
 }

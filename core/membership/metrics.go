@@ -26,6 +26,7 @@ type metrics struct {
 	rumours     prometheus.Gauge
 	definitions prometheus.Gauge
 	silent      prometheus.Gauge
+	held        prometheus.Gauge
 
 	udpIn, udpOut, tcpIn, tcpOut traffic
 	counters                     atomic.Pointer[swim.Counters]
@@ -73,6 +74,7 @@ func newMetrics() *metrics {
 	m.protocol(func(c swim.Counters) uint64 { return c.RumoursDropped }, "fairlead_membership_rumours_dropped_total", "Rumours beyond the queue's bytes; their subjects spread by exchange.")
 	m.protocol(func(c swim.Counters) uint64 { return c.Pauses }, "fairlead_membership_pauses_total", "Times this process did not run when it should have.")
 	m.definitions = gauge("fairlead_membership_definition_bytes", "Memory of the definitions held.")
+	m.held = gauge("fairlead_membership_held", "Members that announced a restart and are not accused meanwhile, this node included.")
 	m.silent = gauge("fairlead_membership_silent", "1 while this node does not speak: see the log for the reason.")
 
 	m.udpIn, m.udpOut = m.traffic("in", "udp"), m.traffic("out", "udp")
@@ -151,14 +153,19 @@ func rejectReason(err error) string {
 // table shows a snapshot.
 func (m *metrics) table(s *Snapshot) {
 	var by [model.StateLeft + 1]int
+	held := 0
 	for i := range s.Members {
 		if state := s.Members[i].Value.State; int(state) < len(by) {
 			by[state]++
+		}
+		if !s.Members[i].HeldUntil.IsZero() {
+			held++
 		}
 	}
 	for state, n := range by {
 		m.members.WithLabelValues(model.State(state).String()).Set(float64(n))
 	}
+	m.held.Set(float64(held))
 	silent := 0.0
 	if s.Silent != "" {
 		silent = 1

@@ -45,8 +45,9 @@ type owner struct {
 	silenced  string    // why the node fell silent for good, in its own words
 	left      chan struct{}
 	leaving   bool
-	exchanged bool      // as published
-	aloneAt   time.Time // when to look whether to warn; zero: not any more
+	holding   chan struct{} // closed when the hold has spread; nil if none is on its way
+	exchanged bool          // as published
+	aloneAt   time.Time     // when to look whether to warn; zero: not any more
 }
 
 func newOwner(m *Membership, node *swim.Node, now time.Time) *owner {
@@ -173,6 +174,10 @@ func (o *owner) settle(now time.Time) {
 		o.leaving = false
 		close(o.left)
 	}
+	if o.holding != nil && o.node.HoldDone() {
+		close(o.holding)
+		o.holding = nil
+	}
 }
 
 // flush works off the node's Ready: persist, then send; events wait for
@@ -294,6 +299,15 @@ func (o *owner) leave(now time.Time) <-chan struct{} {
 		o.node.Leave(now)
 	}
 	return o.left
+}
+
+// hold announces a restart; the channel is closed when that has spread.
+func (o *owner) hold(d time.Duration, now time.Time) (<-chan struct{}, error) {
+	if err := o.node.Hold(d, now); err != nil {
+		return nil, err
+	}
+	o.holding = make(chan struct{})
+	return o.holding, nil
 }
 
 // rejoin ends a departure; whoever waits for its spread need not any more.

@@ -51,6 +51,10 @@ type Member struct {
 	Since time.Time // when the state last changed, on this node's clock
 	Self  bool
 
+	// HeldUntil is when the hold of a restart that it announced ends, on this
+	// node's clock; zero if none is in force.
+	HeldUntil time.Time
+
 	// The newest node record; RecordEpoch is 0 before the first. Vector and
 	// Definition are shared: do not write to them.
 	RecordEpoch uint64
@@ -83,7 +87,7 @@ func (s *Snapshot) Find(id model.NodeID) (Member, bool) {
 
 // memberOf joins a member with its definition, if that is here.
 func memberOf(m swim.Member, definition func(wire.Hash) []byte) Member {
-	out := Member{ID: m.ID, Name: m.Name, Addr: m.Addr, Value: m.Value, Since: m.Since, Self: m.Self}
+	out := Member{ID: m.ID, Name: m.Name, Addr: m.Addr, Value: m.Value, Since: m.Since, Self: m.Self, HeldUntil: m.HeldUntil}
 	if hash, vector, ok := splitRecord(m.Record); ok {
 		out.RecordEpoch, out.RecordSeq = m.Record.Epoch, m.Record.Seq
 		out.Hash, out.Vector = hash, vector

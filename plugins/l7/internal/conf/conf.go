@@ -50,11 +50,20 @@ type Input struct {
 // ErrHelp is returned if the flags ask for help.
 var ErrHelp = errors.New("l7: help was asked for")
 
+// ErrUsage is wrapped by errors about the command line.
+var ErrUsage = errors.New("l7: wrong arguments, see --help")
+
+// Defaults are the settings of a proxy of which nothing is said.
+func Defaults() settings.Settings {
+	s := settings.Default()
+	s.Admin = DefaultAdmin
+	return s
+}
+
 // Load reads the configuration, and checks all of it. An error may be several,
 // joined; each is one line.
 func Load(in Input) (*Config, error) {
-	l := &loader{in: in, cfg: &Config{Settings: settings.Default(), places: map[dataplane.Key]string{}}, origins: map[string]string{}}
-	l.cfg.Settings.Admin = DefaultAdmin
+	l := &loader{in: in, cfg: &Config{Settings: Defaults(), places: map[dataplane.Key]string{}}, origins: map[string]string{}}
 	flags, err := parseFlags(in.Args)
 	if err != nil {
 		return nil, err

@@ -91,20 +91,20 @@ func parseFlags(args []string) (*flags, error) {
 		name, value, has := strings.Cut(a, "=")
 		args[i] = strings.ReplaceAll(name, "_", "-")
 		if bare := "--" + strings.TrimLeft(args[i], "-"); !slices.Contains(known, bare) && bare != "--help" && bare != "--h" {
-			return nil, fmt.Errorf("flag %s is not known%s", name, settings.DidYouMean(bare, known))
+			return nil, fmt.Errorf("%w: flag %s is not known%s", ErrUsage, name, settings.DidYouMean(bare, known))
 		}
 		if has {
 			args[i] += "=" + value
 		}
 	}
 	if err := set.Parse(args); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrUsage, err)
 	}
 	switch {
 	case help:
 		return nil, ErrHelp
 	case set.NArg() > 0:
-		return nil, fmt.Errorf("argument %q is not known: all settings are flags, see --help", set.Arg(0))
+		return nil, fmt.Errorf("%w: argument %q is not known: settings are flags", ErrUsage, set.Arg(0))
 	}
 	return f, nil
 }

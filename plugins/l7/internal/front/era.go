@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/fairlead/fairlead/plugins/l7/internal/http1"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
 )
 
@@ -28,7 +29,7 @@ func newEra(s settings.Settings, handler http.Handler, log *slog.Logger) *era {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(s.H2C)
 	e.server = &http.Server{
-		Handler: handler, Protocols: protocols,
+		Handler: handler, Protocols: protocols, ConnContext: http1.ConnContext,
 		ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle, MaxHeaderBytes: s.MaxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnState: func(_ net.Conn, state http.ConnState) {

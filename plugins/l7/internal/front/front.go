@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlead/fairlead/plugins/l7/internal/http1"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
 )
 
@@ -19,7 +20,7 @@ import (
 // from any goroutine.
 type Front struct {
 	handler http.Handler
-	wrap    func(net.Conn, settings.Settings) net.Conn
+	refused func(*http.Request, *http1.Refusal)
 	log     *slog.Logger
 	probe   string // the host of Check; nobody else knows it
 
@@ -27,10 +28,9 @@ type Front struct {
 	requests atomic.Int64 // under way
 	now      atomic.Pointer[current]
 
-	mu     sync.Mutex // guards what follows; held while doors open and close
-	doors  []*door
-	eras   []*era // the last one is in force; others end with their connections
-	closed bool
+	mu    sync.Mutex // guards what follows; held while doors open and close
+	doors []*door
+	eras  []*era // the last one is in force; others end with their connections
 }
 
 // current is what a new connection begins with.
@@ -39,33 +39,29 @@ type current struct {
 	settings settings.Settings
 }
 
-// ErrClosed is the error of a front that was closed.
-var ErrClosed = errors.New("l7: the front is closed")
-
-// New returns a front without doors. handler takes the requests; wrap is put
-// around each connection, nil: none is needed. probe is a host name that nobody
-// can guess.
-func New(handler http.Handler, wrap func(net.Conn, settings.Settings) net.Conn, probe string, log *slog.Logger) *Front {
-	return &Front{handler: handler, wrap: wrap, probe: probe, log: log}
+// New returns a front without doors. handler takes the requests; refused is told
+// of those that the guard refused, and may be nil. probe is a host name that
+// nobody can guess.
+func New(handler http.Handler, refused func(*http.Request, *http1.Refusal), probe string, log *slog.Logger) *Front {
+	return &Front{handler: handler, refused: refused, probe: probe, log: log}
 }
 
 // Configure makes the front what the settings say, or returns an error and
-// leaves it as it was. Open connections go on under the settings of before.
+// leaves it as it was. Open connections go on under the settings of before. A
+// front that was closed is opened again.
 func (f *Front) Configure(s settings.Settings) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
-		return ErrClosed
-	}
 	keep, come, leave, err := f.openDoors(s.Listen)
 	if err != nil {
 		return err
 	}
-	if now := f.now.Load(); now == nil || !sameServer(now.settings, s) {
+	if now := f.now.Load(); len(f.eras) == 0 || !sameServer(now.settings, s) {
 		f.retire()
-		f.eras = append(f.eras, newEra(s, http.HandlerFunc(f.serve), f.log))
+		f.eras = append(f.eras, newEra(s, http1.Handler(http.HandlerFunc(f.serve), f.refused), f.log))
 	}
 	f.now.Store(&current{era: f.eras[len(f.eras)-1], settings: s})
+	f.leaving.Store(false)
 	for _, d := range come {
 		go d.serve(f.hand)
 		f.log.Info("taking requests", "listen", d.Addr().String())
@@ -163,10 +159,9 @@ func (f *Front) reopen(old *door) error {
 // hand gives a connection to the era in force.
 func (f *Front) hand(c net.Conn) {
 	now := f.now.Load()
-	if f.wrap != nil {
-		c = f.wrap(c, now.settings)
-	}
-	now.era.take(c)
+	now.era.take(http1.NewGuard(c, http1.Limits{
+		HeaderBytes: now.settings.MaxHeaderBytes, HeaderTimeout: now.settings.Timeouts.Header, H2C: now.settings.H2C,
+	}))
 }
 
 // serve is the handler of all eras.
@@ -201,9 +196,6 @@ func (f *Front) Addresses() []string {
 // near, but requests are still taken.
 func (f *Front) Leave() { f.leaving.Store(true) }
 
-// Leaving reports whether Leave or Close was called.
-func (f *Front) Leaving() bool { return f.leaving.Load() }
-
 // Close takes no more requests, lets those under way come to their end until ctx
 // ends, and cuts the rest. Connections that were taken over from the server
 // (tunnels) are not its own.
@@ -211,10 +203,6 @@ func (f *Front) Close(ctx context.Context) {
 	f.Leave()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
-		return
-	}
-	f.closed = true
 	var all sync.WaitGroup
 	for _, d := range f.doors {
 		all.Go(d.close)
@@ -234,9 +222,9 @@ const checkTime = 1500 * time.Millisecond
 // wrong, door by door.
 func (f *Front) Check(ctx context.Context) []string {
 	f.mu.Lock()
-	doors, closed := slices.Clone(f.doors), f.closed
+	doors := slices.Clone(f.doors)
 	f.mu.Unlock()
-	if closed || len(doors) == 0 {
+	if len(doors) == 0 {
 		return []string{"no listener is open"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)

@@ -37,6 +37,11 @@ func (s Settings) Check() error {
 	if why := checkZone(s.Zone); why != "" {
 		problem("zone", "is %q: %s", s.Zone, why)
 	}
+	switch s.AccessLog {
+	case Off, AccessLogStderr, AccessLogStdout:
+	default:
+		problem("access_log", "is %q: want %s, %s or %s", s.AccessLog, Off, AccessLogStderr, AccessLogStdout)
+	}
 	if s.Ejection.First > s.Ejection.Most {
 		problem("eject_first", "is %v, above eject_most, %v: lower it", s.Ejection.First, s.Ejection.Most)
 	}

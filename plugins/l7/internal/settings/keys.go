@@ -44,24 +44,25 @@ func Keys() []Key {
 		list("listen", "Addresses to take requests at, HOST:PORT; port 0 is any free one", func(s *Settings) any { return &s.Listen }),
 		text("admin", "Address of /livez, /readyz and /metrics, HOST:PORT or off", func(s *Settings) any { return &s.Admin }),
 		text("zone", "Ending of mesh names: service web answers to web.default.ZONE", func(s *Settings) any { return &s.Zone }),
-		text("access_log", "A line of JSON per request: off or stderr", func(s *Settings) any { return &s.AccessLog }),
+		text("access_log", "Where a line of JSON per request goes: off, stderr or stdout", func(s *Settings) any { return &s.AccessLog }),
 		list("trusted_proxies", "Networks of proxies in front, whose X-Forwarded-* and Forwarded are believed", func(s *Settings) any { return &s.TrustedProxies }),
 		flag("h2c", "Take HTTP/2 without TLS, from clients that begin with it", func(s *Settings) any { return &s.H2C }),
 		number("max_header_bytes", "Largest head of a request", 4<<10, 1<<20, func(s *Settings) any { return &s.MaxHeaderBytes }),
-		span("grace", "How long requests and tunnels may go on when the process ends", 0, day, func(s *Settings) any { return &s.Grace }),
+		span("announce_time", "How long a process that ends takes requests all the same: /readyz says 503, answers say Connection: close", 0, day, func(s *Settings) any { return &s.Announce }),
+		span("grace", "How long requests and tunnels under way may go on after that", 0, day, func(s *Settings) any { return &s.Grace }),
 		span("header_timeout", "Until the head of a request is there", ms, day, func(s *Settings) any { return &s.Timeouts.Header }),
 		span("idle_timeout", "How long a client's connection may wait for its next request", ms, day, func(s *Settings) any { return &s.Timeouts.Idle }),
+		span("body_timeout", "How long a body may stand still, on either side; 0: no bound", 0, day, func(s *Settings) any { return &s.Timeouts.Body }),
 		span("connect_timeout", "For a connection to an endpoint", ms, day, func(s *Settings) any { return &s.Timeouts.Connect }),
 		span("first_byte_timeout", "For an endpoint's answer to begin; 0: no bound", 0, day, func(s *Settings) any { return &s.Timeouts.FirstByte }),
 		span("try_timeout", "The same, where the request may be tried at another endpoint; 0: as first_byte_timeout", 0, day, func(s *Settings) any { return &s.Timeouts.Try }),
 		span("tunnel_timeout", "How long a WebSocket may be silent; 0: no bound", 0, 365*day, func(s *Settings) any { return &s.Timeouts.Tunnel }),
-		number("retries", "Further tries of one request, each at another endpoint", 0, 10, func(s *Settings) any { return &s.Retry.Most }),
+		number("retries", "Further tries of one request, each at another endpoint", 0, 5, func(s *Settings) any { return &s.Retry.Most }),
 		number("retry_budget", "Percent of a service's requests that may be tried again", 0, 100, func(s *Settings) any { return &s.Retry.Budget }),
 		number("retry_floor", "Further tries a second that a service has in any case", 0, 100_000, func(s *Settings) any { return &s.Retry.Floor }),
 		span("eject_first", "How long an endpoint that failed is left out at first; doubles with each failure", ms, day, func(s *Settings) any { return &s.Ejection.First }),
 		span("eject_most", "How long at most", ms, day, func(s *Settings) any { return &s.Ejection.Most }),
-		number("eject_share", "Percent of a service's endpoints that may be left out at once", 0, 100, func(s *Settings) any { return &s.Ejection.Share }),
-		number("idle_per_endpoint", "Connections to an endpoint that are kept for the next request", 0, 65_536, func(s *Settings) any { return &s.Idle.PerEndpoint }),
+		number("idle_per_endpoint", "Connections to an endpoint that are kept for the next request", 1, 65_536, func(s *Settings) any { return &s.Idle.PerEndpoint }),
 		span("idle_endpoint_timeout", "For how long", ms, day, func(s *Settings) any { return &s.Idle.Time }),
 	}
 }
@@ -101,8 +102,6 @@ func (k Key) Show(s Settings) string {
 		return strings.Join(out, ",")
 	case *string:
 		return *v
-	case *AccessLog:
-		return string(*v)
 	case *bool:
 		return fmt.Sprint(*v)
 	case *int:

@@ -14,36 +14,35 @@ type Settings struct {
 	Listen         []string       // HOST:PORT of the front, one at least
 	Admin          string         // HOST:PORT of /livez, /readyz, /metrics; Off: none
 	Zone           string         // of mesh names: web.default.ZONE
-	AccessLog      AccessLog      // where a line per request goes
+	AccessLog      string         // Off, AccessLogStderr or AccessLogStdout
 	TrustedProxies []netip.Prefix // peers whose X-Forwarded-* and Forwarded are believed
 	H2C            bool           // HTTP/2 without TLS, by prior knowledge
 	MaxHeaderBytes int            // of a request's head
-	Grace          time.Duration  // for requests and tunnels at the end of the process
+	Announce       time.Duration  // at the end: requests are still taken, and clients asked to go
+	Grace          time.Duration  // after that, for requests and tunnels under way
 	Timeouts       Timeouts
 	Retry          Retry
 	Ejection       Ejection
 	Idle           Idle
 }
 
-// AccessLog is where the lines of the access log go.
-type AccessLog string
-
-// The places. Lines on standard error are JSON, as all others there.
+// Places of the access log besides Off.
 const (
-	AccessLogOff    AccessLog = "off"
-	AccessLogStderr AccessLog = "stderr"
+	AccessLogStderr = "stderr"
+	AccessLogStdout = "stdout"
 )
 
-// Off disables a listener.
+// Off disables a listener, and the access log.
 const Off = "off"
 
 // Timeouts bound the steps of a request; 0 is no bound, where it is allowed.
 type Timeouts struct {
 	Header    time.Duration // until a client's head is there
 	Idle      time.Duration // of a client's connection between two requests
-	Connect   time.Duration // to a backend
-	FirstByte time.Duration // of a backend's answer, where no other endpoint can be tried; 0: none
-	Try       time.Duration // of a backend's answer, where another endpoint can be tried
+	Body      time.Duration // of either side, without a byte of a body; 0: none
+	Connect   time.Duration // to an endpoint
+	FirstByte time.Duration // of an endpoint's answer, where no other one can be tried; 0: none
+	Try       time.Duration // of an endpoint's answer, where another one can be tried; 0: as FirstByte
 	Tunnel    time.Duration // of a WebSocket without a byte in either direction; 0: none
 }
 
@@ -57,7 +56,6 @@ type Retry struct {
 // Ejection is how long an endpoint that failed is left out.
 type Ejection struct {
 	First, Most time.Duration // the back-off doubles from First to Most
-	Share       int           // percent of a service's endpoints that may be left out
 }
 
 // Idle bounds the connections to backends that wait for use.
@@ -69,14 +67,14 @@ type Idle struct {
 // Default returns the settings of a proxy of which nothing is said.
 func Default() Settings {
 	return Settings{
-		Listen: []string{"127.0.0.1:8080"}, Admin: Off, Zone: "mesh.internal", AccessLog: AccessLogOff,
-		MaxHeaderBytes: 64 << 10, Grace: 10 * time.Second,
+		Listen: []string{"127.0.0.1:8080"}, Admin: Off, Zone: "mesh.internal", AccessLog: Off,
+		MaxHeaderBytes: 64 << 10, Announce: 500 * time.Millisecond, Grace: 10 * time.Second,
 		Timeouts: Timeouts{
-			Header: 10 * time.Second, Idle: 3 * time.Minute, Connect: 3 * time.Second,
+			Header: 10 * time.Second, Idle: 3 * time.Minute, Body: time.Minute, Connect: 3 * time.Second,
 			FirstByte: 60 * time.Second, Try: 250 * time.Millisecond, Tunnel: time.Hour,
 		},
 		Retry:    Retry{Most: 2, Budget: 20, Floor: 10},
-		Ejection: Ejection{First: time.Second, Most: 30 * time.Second, Share: 50},
-		Idle:     Idle{PerEndpoint: 64, Time: 55 * time.Second},
+		Ejection: Ejection{First: time.Second, Most: 30 * time.Second},
+		Idle:     Idle{PerEndpoint: 256, Time: 55 * time.Second},
 	}
 }

@@ -51,15 +51,7 @@ func (k Key) set(at, value any) error {
 	if !ok {
 		return fmt.Errorf("is %v: want text", value)
 	}
-	switch at := at.(type) {
-	case *AccessLog:
-		if l := AccessLog(text); l != AccessLogOff && l != AccessLogStderr {
-			return fmt.Errorf("is %q: want %s or %s", text, AccessLogOff, AccessLogStderr)
-		}
-		*at = AccessLog(text)
-	case *string:
-		*at = text
-	}
+	*at.(*string) = text
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/membership"
+	"github.com/fairlead/fairlead/core/pluginhost"
 )
 
 // Errors of Run.
@@ -70,6 +71,7 @@ type Agent struct {
 
 	members   *membership.Membership
 	planes    *planes
+	host      atomic.Pointer[pluginhost.Host] // nil: none yet, or none at all
 	leaver    *leaver
 	listeners []api.Listener // as bound; written before anything is served
 }

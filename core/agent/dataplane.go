@@ -84,7 +84,20 @@ func (a *Agent) startPlugins(ctx context.Context, c *cleanups) error {
 		host.Stop()     // keeps to its own bound, whatever the plugins do
 	})
 	_, err = host.Start(ctx)
+	a.host.Store(host)
 	return err
+}
+
+// reconfigurePlugins gives the plugins the settings in force, after a reload. Also
+// when nothing changed: what kept one from running may be corrected.
+func (a *Agent) reconfigurePlugins() {
+	host, now := a.host.Load(), a.settings.Load()
+	if host == nil {
+		return
+	}
+	if err := host.Reconfigure(pluginhost.SettingsOf(now.Config, now.Origins)); err != nil {
+		a.log.Error("the plugins keep their settings", "error", err)
+	}
 }
 
 func (a *Agent) hostConfig(loaded *Loaded, wish pluginhost.Wish) pluginhost.Config {

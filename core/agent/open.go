@@ -155,6 +155,7 @@ func (a *Agent) serve(c *cleanups, b bound) {
 		Leaver:   a.leaver,
 		Settings: settings{a},
 		Source:   source{planes: a.planes},
+		Plugins:  plugins{agent: a},
 	}, a.log.With("part", "api"))
 	if b.socket != nil {
 		server.Serve(b.socket, api.AccessAll)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/core/config"
+	"github.com/fairlead/fairlead/core/pluginhost"
 )
 
 // Results of a reload, the label values of its metric.
@@ -52,6 +53,7 @@ func (a *Agent) reload() {
 	a.warn(next.Warnings)
 	a.metrics.reloads.WithLabelValues(result).Inc()
 	a.settings.Store(&Loaded{Config: &merged, Origins: mergeOrigins(now.Origins, next.Origins, waiting), Warnings: next.Warnings})
+	a.reconfigurePlugins()
 	a.log.Info("reloaded", "result", result, "applied", strings.Join(applied, ","))
 }
 
@@ -66,6 +68,13 @@ func (a *Agent) appliers() map[string]func(inForce, next *config.Config) error {
 				}
 			}
 			inForce.Log.Level = next.Log.Level
+			return nil
+		},
+		"plugins": func(inForce, next *config.Config) error {
+			if err := pluginhost.CheckSettings(pluginhost.SettingsOf(next, nil)); err != nil {
+				return err
+			}
+			inForce.Plugins = next.Plugins // given to the host once all is in force
 			return nil
 		},
 	}

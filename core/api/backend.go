@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fairlead/fairlead/core/api/fairleadv1"
 	"github.com/fairlead/fairlead/core/model"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 )
@@ -17,7 +18,8 @@ type Backend struct {
 	Events   Events
 	Leaver   Leaver
 	Settings Settings
-	Source   pb.SnapshotSourceServer // for providers that run by themselves
+	Source   pb.SnapshotSourceServer  // for providers that run by themselves
+	Plugins  fairleadv1.PluginsServer // may be nil, too
 }
 
 // Identity tells which agent this is.

@@ -70,6 +70,9 @@ func (s *Server) Serve(l net.Listener, access Access) {
 	if s.service.backend.Source != nil {
 		pb.RegisterSnapshotSourceServer(server, s.service.backend.Source)
 	}
+	if s.service.backend.Plugins != nil {
+		fairleadv1.RegisterPluginsServer(server, s.service.backend.Plugins)
+	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -135,7 +135,7 @@ func (h *Host) Start(ctx context.Context) (Decision, error) {
 	if err := h.stateDir(""); err != nil {
 		return Decision{}, err
 	}
-	if err := checkSettings(h.cfg.Settings, h.cfg.Timing); err != nil {
+	if err := CheckSettings(h.cfg.Settings); err != nil {
 		return Decision{}, err
 	}
 	// First of all, as what they hold would spoil the probes.
@@ -245,7 +245,7 @@ func (h *Host) supervisor(name string) (*supervisor, error) {
 // them; so is one that does not run, as what kept it may be corrected. On an
 // error, which is about the host's own keys, the old ones stay in force.
 func (h *Host) Reconfigure(settings map[string]Settings) error {
-	if err := checkSettings(settings, h.cfg.Timing); err != nil {
+	if err := CheckSettings(settings); err != nil {
 		return err
 	}
 	h.mu.Lock()
@@ -270,11 +270,12 @@ func (h *Host) stateDir(name string) error {
 	return nil
 }
 
-// checkSettings finds wrong values of the host's own keys, of all plugins.
-func checkSettings(all map[string]Settings, t Timing) error {
+// CheckSettings finds wrong values of the host's own keys, of all plugins. What
+// is the plugins' own only they can check.
+func CheckSettings(all map[string]Settings) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		_, _, err := all[name].split(name, t.Start)
+		_, _, err := all[name].split(name, 0)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -36,6 +36,7 @@ var (
 // fake is an agent whose answers are fixed; the functions may be replaced.
 type fake struct {
 	leave  func(context.Context) error
+	restart func(context.Context, time.Duration) error
 	events func(ctx context.Context, after uint64, follow bool) iter.Seq2[api.Event, error]
 }
 
@@ -47,6 +48,7 @@ func (f *fake) Status() api.Status {
 }
 func (f *fake) Members() (uint64, []api.Member) { return 7, []api.Member{n1, n2} }
 func (f *fake) Leave(ctx context.Context) error { return f.leave(ctx) }
+func (f *fake) Restart(ctx context.Context, hold time.Duration) error { return f.restart(ctx, hold) }
 func (f *fake) Settings() []api.Setting {
 	return []api.Setting{{Key: "node.name", Value: "n1", Origin: "flag --node.name"}}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"net/netip"
 	"time"
@@ -13,13 +14,15 @@ import (
 
 // Backend is what the agent answers with. Every field but Source is required.
 type Backend struct {
-	Identity Identity
-	Members  Members
-	Events   Events
-	Leaver   Leaver
-	Settings Settings
-	Source   pb.SnapshotSourceServer  // for providers that run by themselves
-	Plugins  fairleadv1.PluginsServer // may be nil, too
+	Identity  Identity
+	Members   Members
+	Events    Events
+	Leaver    Leaver
+	Settings  Settings
+	Services  Services
+	Registrar Registrar
+	Source    pb.SnapshotSourceServer  // for providers that run by themselves
+	Plugins   fairleadv1.PluginsServer // may be nil, too
 }
 
 // Identity tells which agent this is.
@@ -49,7 +52,15 @@ type Leaver interface {
 	// Leave says left, waits until that has spread or ctx ends, and makes the
 	// agent stop by itself afterwards. A second call waits for the same end.
 	Leave(ctx context.Context) error
+
+	// Restart announces that the node is back within hold, waits like Leave, and
+	// makes the agent stop. An error that wraps ErrNoRestart means that it was
+	// not announced and the agent goes on.
+	Restart(ctx context.Context, hold time.Duration) error
 }
+
+// ErrNoRestart reports that a node cannot announce a restart.
+var ErrNoRestart = errors.New("api: no restart")
 
 // Settings gives the configuration in force.
 type Settings interface {
@@ -85,6 +96,8 @@ type Member struct {
 	Since time.Time // of the state
 	Self  bool
 	Role  string
+
+	HeldUntil time.Time // it announced a restart; zero: none in force
 }
 
 // Event is one transition of the member table, or, with Resync, the note that

@@ -10,7 +10,7 @@ import (
 )
 
 func memberToProto(m Member) *fairleadv1.Member {
-	return &fairleadv1.Member{
+	out := &fairleadv1.Member{
 		Id:    uint64(m.ID),
 		Name:  m.Name,
 		Addr:  addrText(m.Addr),
@@ -19,6 +19,10 @@ func memberToProto(m Member) *fairleadv1.Member {
 		Self:  m.Self,
 		Role:  m.Role,
 	}
+	if !m.HeldUntil.IsZero() {
+		out.HeldUntil = timestamppb.New(m.HeldUntil)
+	}
+	return out
 }
 
 func membersToProto(members []Member) []*fairleadv1.Member {

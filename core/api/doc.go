@@ -3,11 +3,13 @@
 // over HTTP.
 //
 // The package knows nothing of gossip. What it serves comes in through small
-// role interfaces ([Members], [Events], [Leaver], [Settings], [Identity]),
-// which core/agent implements on top of core/membership and core/config.
+// role interfaces ([Members], [Events], [Services], [Registrar], [Leaver],
+// [Settings], [Identity]), which core/agent implements on top of
+// core/membership, core/view, core/health and core/config.
 //
 //	api.socket   everything; mode 0600, so only the agent's user gets there
-//	api.listen   Status, Members, Events, and what providers that run by
-//	             themselves follow and report; whoever connects may
+//	api.listen   Status, Members, Events, Services, Endpoints, and what
+//	             providers that run by themselves follow and report; whoever
+//	             connects may
 //	http.listen  /metrics, /livez, /readyz
 package api

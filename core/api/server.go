@@ -47,7 +47,7 @@ type Access uint8
 // The kinds of access.
 const (
 	AccessAll  Access = iota // every method
-	AccessRead               // Status, Members, Events, and what providers follow
+	AccessRead               // Status, Members, Events, Services, Endpoints, and what providers follow
 )
 
 // NewServer returns a server that listens nowhere yet.
@@ -118,6 +118,7 @@ func (a Access) allow(method string) error {
 	}
 	switch method {
 	case fairleadv1.Agent_Status_FullMethodName, fairleadv1.Agent_Members_FullMethodName, fairleadv1.Agent_Events_FullMethodName,
+		fairleadv1.Agent_Services_FullMethodName, fairleadv1.Agent_Endpoints_FullMethodName,
 		pb.SnapshotSource_Follow_FullMethodName, pb.SnapshotSource_Report_FullMethodName:
 		return nil
 	}

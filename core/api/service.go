@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -83,11 +84,18 @@ func (s *service) streamError(ctx context.Context, err error) error {
 }
 
 // Leave implements fairleadv1.AgentServer.
-func (s *service) Leave(ctx context.Context, _ *fairleadv1.LeaveRequest) (*fairleadv1.LeaveResponse, error) {
+func (s *service) Leave(ctx context.Context, req *fairleadv1.LeaveRequest) (*fairleadv1.LeaveResponse, error) {
 	st := s.backend.Identity.Status()
-	if err := s.backend.Leaver.Leave(ctx); err != nil {
-		if errors.Is(err, ctx.Err()) && ctx.Err() != nil {
+	leave := s.backend.Leaver.Leave
+	if hold := time.Duration(req.GetHoldMs()) * time.Millisecond; hold > 0 {
+		leave = func(ctx context.Context) error { return s.backend.Leaver.Restart(ctx, hold) }
+	}
+	if err := leave(ctx); err != nil {
+		switch {
+		case errors.Is(err, ctx.Err()) && ctx.Err() != nil:
 			return nil, status.FromContextError(ctx.Err()).Err()
+		case errors.Is(err, ErrNoRestart):
+			return nil, status.Error(codes.FailedPrecondition, err.Error())
 		}
 		return nil, status.Error(codes.Internal, err.Error())
 	}

@@ -46,7 +46,7 @@ type Instance struct {
 
 // Check is one health check of an instance. One of HTTP, TCP and GRPC is set.
 type Check struct {
-	HTTP string    `key:"http" omit:"true" doc:"Path, or http:// URL with ip:port, that answers GET with a status from 200 to 299."`
+	HTTP string    `key:"http" omit:"true" doc:"Path, or http:// URL with ip:port, that answers GET with a status from 200 to 399; redirects are not followed."`
 	TCP  TCPTarget `key:"tcp" omit:"true" doc:"true for a connection to the instance's address, or the ip:port to connect to."`
 	GRPC GRPCCheck `key:"grpc" omit:"true" doc:"Service to ask for by the gRPC health protocol at the instance's address; empty text is the server as a whole."`
 
@@ -63,6 +63,9 @@ const unwritten = -1 << 62
 // maxDefaultTimeout is the default of a check's timeout where the interval is
 // not shorter.
 const maxDefaultTimeout = time.Second
+
+// maxTargetBytes bounds a path and the name of a gRPC service.
+const maxTargetBytes = 1024
 
 // setDefaults gives a new list entry the values of its absent keys.
 func (s *Service) setDefaults() {
@@ -173,7 +176,7 @@ func (g GRPCCheck) MarshalText() ([]byte, error) { return []byte(g.service), nil
 
 // UnmarshalText reads the name of a service.
 func (g *GRPCCheck) UnmarshalText(text []byte) error {
-	if strings.ContainsAny(string(text), " \t") {
+	if len(text) > maxTargetBytes || strings.ContainsAny(string(text), " \t") {
 		return errors.New(expected(reflect.TypeFor[GRPCCheck]()))
 	}
 	*g = GRPCCheck{set: true, service: string(text)}

@@ -186,10 +186,13 @@ func (v *validator) checkKind(path string, c Check) {
 
 // isCheckURL reports whether s is a path, or http://ip:port with or without one.
 func isCheckURL(s string) bool {
-	if rest, ok := strings.CutPrefix(s, "http://"); ok {
-		host, target, _ := strings.Cut(rest, "/")
-		addr, err := netip.ParseAddrPort(host)
-		return err == nil && isDialable(addr) && !strings.ContainsAny(target, " #")
+	if len(s) > maxTargetBytes || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }) {
+		return false // it would break the request's first line
 	}
-	return strings.HasPrefix(s, "/") && !strings.ContainsAny(s, " #")
+	if rest, ok := strings.CutPrefix(s, "http://"); ok {
+		host, _, _ := strings.Cut(rest, "/")
+		addr, err := netip.ParseAddrPort(host)
+		return err == nil && isDialable(addr)
+	}
+	return strings.HasPrefix(s, "/")
 }

@@ -114,6 +114,33 @@ func ParseServiceKey(s string) (ServiceKey, error) {
 	return ServiceKey{Namespace: ns, Name: name}, nil
 }
 
+// ParseBalance reads what Balance.String prints.
+func ParseBalance(s string) (Balance, bool) {
+	for b := BalanceDefault; b <= BalanceHash; b++ {
+		if s == b.String() {
+			return b, true
+		}
+	}
+	return BalanceDefault, false
+}
+
+// String prints default, random, round-robin, least-load or hash.
+func (b Balance) String() string {
+	switch b {
+	case BalanceDefault:
+		return "default"
+	case BalanceRandom:
+		return "random"
+	case BalanceRoundRobin:
+		return "round-robin"
+	case BalanceLeastLoad:
+		return "least-load"
+	case BalanceHash:
+		return "hash"
+	}
+	return fmt.Sprintf("balance(%d)", uint8(b))
+}
+
 // String prints "namespace/name".
 func (k ServiceKey) String() string { return k.Namespace + "/" + k.Name }
 

@@ -34,6 +34,10 @@ const (
 type Placement struct {
 	Node     model.NodeID
 	Instance string
+	Addr     netip.AddrPort // where it listens, on its node
+	Weight   uint16
+	State    model.InstanceState // what its node says of it
+	Since    time.Time           // of State, on this node's clock
 	Reason   Reason
 	Detail   string    // for people, with the remedy where there is one
 	Endpoint *Endpoint // nil unless it is one
@@ -149,7 +153,10 @@ func (v *View) Explain(k model.ServiceKey) []Placement {
 		n := v.Node(id)
 		for _, i := range n.part(k).instances {
 			e, reason := place(v.Self, n, i)
-			p := Placement{Node: id, Instance: e.Instance, Reason: reason, Detail: detail(n, i, reason)}
+			p := Placement{
+				Node: id, Instance: e.Instance, Addr: n.Record.Definition.Instances[i].Addr, Weight: e.Weight, State: n.Record.States[i], Since: n.Record.Since[i],
+				Reason: reason, Detail: detail(n, i, reason),
+			}
 			if e.ID != 0 {
 				p.Endpoint = &e
 			}

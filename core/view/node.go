@@ -160,6 +160,9 @@ func (n *Node) part(k model.ServiceKey) local {
 	return local{}
 }
 
+// Instances is the number of instances of a service that the node's record has.
+func (n *Node) Instances(k model.ServiceKey) int { return len(n.part(k).instances) }
+
 // rank orders nodes by how much their definitions count: 0 is best.
 func (n *Node) rank(self model.NodeID) int {
 	switch {

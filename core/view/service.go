@@ -28,6 +28,15 @@ type Service struct {
 	Changed uint64
 }
 
+// Said is what one node says of a service.
+type Said struct {
+	Node       model.NodeID
+	Definition model.Service
+	Counts     bool // it is the one that counts
+	Agrees     bool // it says the same as that
+	Up         bool // the node is alive or suspect, or this one
+}
+
 // Endpoint is an instance that takes connections, as this node reaches it.
 type Endpoint struct {
 	ID          uint64 // stable while the instance keeps its name and node; not 0
@@ -63,6 +72,26 @@ func (s *Service) Endpoint(id uint64) (Endpoint, bool) {
 		return Endpoint{}, false
 	}
 	return s.Endpoints[i], true
+}
+
+// Definitions lists what each node that defines a service says of it, in the
+// order of their ids.
+func (v *View) Definitions(k model.ServiceKey) []Said {
+	s := v.Service(k)
+	if s == nil {
+		return nil
+	}
+	var out []Said
+	for _, id := range s.Nodes {
+		n := v.Node(id)
+		if d := n.part(k).definition; d != nil {
+			out = append(out, Said{
+				Node: id, Definition: *d, Counts: id == s.DefinedBy,
+				Agrees: SameDefinition(d, &s.Definition), Up: n.rank(v.Self) == 0,
+			})
+		}
+	}
+	return out
 }
 
 // SameDefinition reports whether two nodes say the same of a service. What

@@ -12,6 +12,7 @@ package client
 import (
 	"context"
 	"iter"
+	"math"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -61,6 +62,7 @@ type Member struct {
 	Since       time.Time // of the state, on the agent's clock
 	Self        bool      // the agent that answers
 	Role        string
+	HeldUntil   time.Time // it announced a restart, and is not accused before; zero: none in force
 }
 
 // Event is one transition as the agent saw it, or, with Resync, the note that
@@ -211,6 +213,17 @@ func (c *Client) Leave(ctx context.Context) (name string, err error) {
 	r, err := c.agent.Leave(ctx, &fairleadv1.LeaveRequest{})
 	if err != nil {
 		return "", c.callError("leave", err)
+	}
+	return r.GetName(), nil
+}
+
+// Restart makes the agent announce that it is back within hold, 1 ms to 30 s,
+// and returns its name once that has spread; the process then stops by itself.
+func (c *Client) Restart(ctx context.Context, hold time.Duration) (name string, err error) {
+	ms := uint32(min(max(hold.Milliseconds(), 1), math.MaxUint32)) // 0 would be a good-bye
+	r, err := c.agent.Leave(ctx, &fairleadv1.LeaveRequest{HoldMs: ms})
+	if err != nil {
+		return "", c.callError("restart", err)
 	}
 	return r.GetName(), nil
 }

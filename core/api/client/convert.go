@@ -7,7 +7,7 @@ import (
 
 func member(m *fairleadv1.Member) Member {
 	v := value(m.GetValue())
-	return Member{
+	out := Member{
 		ID:          model.NodeID(m.GetId()),
 		Name:        m.GetName(),
 		Addr:        m.GetAddr(),
@@ -18,6 +18,10 @@ func member(m *fairleadv1.Member) Member {
 		Self:        m.GetSelf(),
 		Role:        m.GetRole(),
 	}
+	if m.GetHeldUntil() != nil {
+		out.HeldUntil = m.GetHeldUntil().AsTime()
+	}
+	return out
 }
 
 func members(in []*fairleadv1.Member) []Member {

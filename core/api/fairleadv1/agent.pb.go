@@ -151,9 +151,10 @@ type Member struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"` // host:port of the gossip listener, as advertised
 	Value         *Value                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"` // of the state, on the answering agent's clock
-	Self          bool                   `protobuf:"varint,6,opt,name=self,proto3" json:"self,omitempty"`  // the answering agent's own entry
-	Role          string                 `protobuf:"bytes,7,opt,name=role,proto3" json:"role,omitempty"`   // member
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`                          // of the state, on the answering agent's clock
+	Self          bool                   `protobuf:"varint,6,opt,name=self,proto3" json:"self,omitempty"`                           // the answering agent's own entry
+	Role          string                 `protobuf:"bytes,7,opt,name=role,proto3" json:"role,omitempty"`                            // member
+	HeldUntil     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"` // it announced a restart: nobody accuses it before; absent: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -235,6 +236,13 @@ func (x *Member) GetRole() string {
 		return x.Role
 	}
 	return ""
+}
+
+func (x *Member) GetHeldUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HeldUntil
+	}
+	return nil
 }
 
 type StatusRequest struct {
@@ -819,7 +827,10 @@ func (x *Resync) GetMembers() []*Member {
 }
 
 type LeaveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How soon a planned restart is over, at most 30 s: until then the others keep
+	// the node alive. 0: the node says left.
+	HoldMs        uint32 `protobuf:"varint,1,opt,name=hold_ms,json=holdMs,proto3" json:"hold_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -852,6 +863,13 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
 	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *LeaveRequest) GetHoldMs() uint32 {
+	if x != nil {
+		return x.HoldMs
+	}
+	return 0
 }
 
 type LeaveResponse struct {
@@ -1046,6 +1064,983 @@ func (x *ConfigEntry) GetOrigin() string {
 	return ""
 }
 
+type ServicesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServicesRequest) Reset() {
+	*x = ServicesRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServicesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServicesRequest) ProtoMessage() {}
+
+func (x *ServicesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServicesRequest.ProtoReflect.Descriptor instead.
+func (*ServicesRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{16}
+}
+
+type ServicesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`              // of the view
+	Completeness  string                 `protobuf:"bytes,2,opt,name=completeness,proto3" json:"completeness,omitempty"` // incomplete: what is missing may only not be known yet
+	Services      []*Service             `protobuf:"bytes,3,rep,name=services,proto3" json:"services,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServicesResponse) Reset() {
+	*x = ServicesResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServicesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServicesResponse) ProtoMessage() {}
+
+func (x *ServicesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServicesResponse.ProtoReflect.Descriptor instead.
+func (*ServicesResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ServicesResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ServicesResponse) GetCompleteness() string {
+	if x != nil {
+		return x.Completeness
+	}
+	return ""
+}
+
+func (x *ServicesResponse) GetServices() []*Service {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+// Service is one service as the answering agent sees it.
+type Service struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Vip           string                 `protobuf:"bytes,3,opt,name=vip,proto3" json:"vip,omitempty"`                              // empty: none
+	Ports         []string               `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty"`                          // 80/tcp
+	Ready         uint32                 `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`                         // endpoints that take connections
+	Total         uint32                 `protobuf:"varint,6,opt,name=total,proto3" json:"total,omitempty"`                         // instances, those of dead nodes included
+	DefinedBy     string                 `protobuf:"bytes,7,opt,name=defined_by,json=definedBy,proto3" json:"defined_by,omitempty"` // name of the node whose definition counts; empty: nobody defines it
+	Disagreeing   []string               `protobuf:"bytes,8,rep,name=disagreeing,proto3" json:"disagreeing,omitempty"`              // names of nodes that define it in another way
+	Source        string                 `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"`                        // where this node defines it: a file and line, or api; empty: it does not
+	DefinedById   uint64                 `protobuf:"fixed64,10,opt,name=defined_by_id,json=definedById,proto3" json:"defined_by_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Service) Reset() {
+	*x = Service{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Service) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Service) ProtoMessage() {}
+
+func (x *Service) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Service.ProtoReflect.Descriptor instead.
+func (*Service) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Service) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Service) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Service) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *Service) GetPorts() []string {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *Service) GetReady() uint32 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *Service) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *Service) GetDefinedBy() string {
+	if x != nil {
+		return x.DefinedBy
+	}
+	return ""
+}
+
+func (x *Service) GetDisagreeing() []string {
+	if x != nil {
+		return x.Disagreeing
+	}
+	return nil
+}
+
+func (x *Service) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Service) GetDefinedById() uint64 {
+	if x != nil {
+		return x.DefinedById
+	}
+	return 0
+}
+
+type EndpointsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Service       string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"` // NAME or NAMESPACE/NAME
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndpointsRequest) Reset() {
+	*x = EndpointsRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndpointsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndpointsRequest) ProtoMessage() {}
+
+func (x *EndpointsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndpointsRequest.ProtoReflect.Descriptor instead.
+func (*EndpointsRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *EndpointsRequest) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+type EndpointsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Completeness  string                 `protobuf:"bytes,2,opt,name=completeness,proto3" json:"completeness,omitempty"`
+	Service       *Service               `protobuf:"bytes,3,opt,name=service,proto3" json:"service,omitempty"`
+	Definitions   []*Definition          `protobuf:"bytes,4,rep,name=definitions,proto3" json:"definitions,omitempty"` // by node
+	Endpoints     []*Endpoint            `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`     // by node, in the order of its record
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndpointsResponse) Reset() {
+	*x = EndpointsResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndpointsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndpointsResponse) ProtoMessage() {}
+
+func (x *EndpointsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndpointsResponse.ProtoReflect.Descriptor instead.
+func (*EndpointsResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *EndpointsResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *EndpointsResponse) GetCompleteness() string {
+	if x != nil {
+		return x.Completeness
+	}
+	return ""
+}
+
+func (x *EndpointsResponse) GetService() *Service {
+	if x != nil {
+		return x.Service
+	}
+	return nil
+}
+
+func (x *EndpointsResponse) GetDefinitions() []*Definition {
+	if x != nil {
+		return x.Definitions
+	}
+	return nil
+}
+
+func (x *EndpointsResponse) GetEndpoints() []*Endpoint {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+// Definition is what one node says of a service.
+type Definition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	NodeId        uint64                 `protobuf:"fixed64,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Counts        bool                   `protobuf:"varint,3,opt,name=counts,proto3" json:"counts,omitempty"`
+	Up            bool                   `protobuf:"varint,4,opt,name=up,proto3" json:"up,omitempty"`                // the node is not dead and did not leave
+	Registered    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=registered,proto3" json:"registered,omitempty"` // of those that are up the oldest counts
+	Says          string                 `protobuf:"bytes,6,opt,name=says,proto3" json:"says,omitempty"`             // in words
+	Differs       []string               `protobuf:"bytes,7,rep,name=differs,proto3" json:"differs,omitempty"`       // in which parts, from the one that counts
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Definition) Reset() {
+	*x = Definition{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Definition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Definition) ProtoMessage() {}
+
+func (x *Definition) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Definition.ProtoReflect.Descriptor instead.
+func (*Definition) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Definition) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Definition) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *Definition) GetCounts() bool {
+	if x != nil {
+		return x.Counts
+	}
+	return false
+}
+
+func (x *Definition) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+func (x *Definition) GetRegistered() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Registered
+	}
+	return nil
+}
+
+func (x *Definition) GetSays() string {
+	if x != nil {
+		return x.Says
+	}
+	return ""
+}
+
+func (x *Definition) GetDiffers() []string {
+	if x != nil {
+		return x.Differs
+	}
+	return nil
+}
+
+// Endpoint is an instance, and whether connections go to it.
+type Endpoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	NodeId        uint64                 `protobuf:"fixed64,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Instance      string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	In            bool                   `protobuf:"varint,4,opt,name=in,proto3" json:"in,omitempty"`                                     // it is an endpoint
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`                              // ready, node-suspect, draining, failing, drained, node-dead, node-left, local-only, no-address
+	Detail        string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`                              // for people
+	Addr          string                 `protobuf:"bytes,7,opt,name=addr,proto3" json:"addr,omitempty"`                                  // as the answering node reaches it; empty unless it is an endpoint
+	AddrForeign   string                 `protobuf:"bytes,8,opt,name=addr_foreign,json=addrForeign,proto3" json:"addr_foreign,omitempty"` // the same for other network namespaces
+	State         string                 `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"`                                // what its node says: passing, critical, draining, drained
+	Since         *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=since,proto3" json:"since,omitempty"`                               // of the state, on the answering agent's clock
+	Weight        uint32                 `protobuf:"varint,11,opt,name=weight,proto3" json:"weight,omitempty"`
+	Own           bool                   `protobuf:"varint,12,opt,name=own,proto3" json:"own,omitempty"`      // it runs on the answering node
+	Checks        []*CheckResult         `protobuf:"bytes,13,rep,name=checks,proto3" json:"checks,omitempty"` // of own ones only
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Endpoint) Reset() {
+	*x = Endpoint{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Endpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Endpoint) ProtoMessage() {}
+
+func (x *Endpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
+func (*Endpoint) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Endpoint) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Endpoint) GetNodeId() uint64 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *Endpoint) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *Endpoint) GetIn() bool {
+	if x != nil {
+		return x.In
+	}
+	return false
+}
+
+func (x *Endpoint) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Endpoint) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *Endpoint) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
+
+func (x *Endpoint) GetAddrForeign() string {
+	if x != nil {
+		return x.AddrForeign
+	}
+	return ""
+}
+
+func (x *Endpoint) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Endpoint) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Endpoint) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *Endpoint) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
+func (x *Endpoint) GetChecks() []*CheckResult {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+// CheckResult is what the last probe of a check found.
+type CheckResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`            // http, tcp, grpc
+	Target        string                 `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`        // what was asked
+	Passing       bool                   `protobuf:"varint,3,opt,name=passing,proto3" json:"passing,omitempty"`     // what the check says, by its thresholds
+	Output        string                 `protobuf:"bytes,4,opt,name=output,proto3" json:"output,omitempty"`        // what the last probe was told; empty before the first
+	At            *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=at,proto3" json:"at,omitempty"`                // of the last probe; absent before the first
+	Successes     uint32                 `protobuf:"varint,6,opt,name=successes,proto3" json:"successes,omitempty"` // in a row
+	Failures      uint32                 `protobuf:"varint,7,opt,name=failures,proto3" json:"failures,omitempty"`   // in a row
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckResult) Reset() {
+	*x = CheckResult{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckResult) ProtoMessage() {}
+
+func (x *CheckResult) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
+func (*CheckResult) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CheckResult) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *CheckResult) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *CheckResult) GetPassing() bool {
+	if x != nil {
+		return x.Passing
+	}
+	return false
+}
+
+func (x *CheckResult) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *CheckResult) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *CheckResult) GetSuccesses() uint32 {
+	if x != nil {
+		return x.Successes
+	}
+	return 0
+}
+
+func (x *CheckResult) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+type RegisterRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One service in the form that services has in the configuration, YAML or
+	// JSON, or several under services.
+	Definition string `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	// What errors call the definition, such as the name of its file.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Instances of the service that were registered before and are not in the
+	// definition go; without it they stay.
+	Replace       bool `protobuf:"varint,3,opt,name=replace,proto3" json:"replace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterRequest) Reset() {
+	*x = RegisterRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterRequest) ProtoMessage() {}
+
+func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
+func (*RegisterRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RegisterRequest) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *RegisterRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RegisterRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+type RegisterResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changed       bool                   `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`  // false: all of it was registered already
+	Services      []string               `protobuf:"bytes,2,rep,name=services,proto3" json:"services,omitempty"` // namespace/name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterResponse) Reset() {
+	*x = RegisterResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterResponse) ProtoMessage() {}
+
+func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
+func (*RegisterResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RegisterResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *RegisterResponse) GetServices() []string {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+type DeregisterRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Service       string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`   // NAME or NAMESPACE/NAME
+	Instance      string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"` // empty: the service with all its instances
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeregisterRequest) Reset() {
+	*x = DeregisterRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeregisterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeregisterRequest) ProtoMessage() {}
+
+func (x *DeregisterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeregisterRequest.ProtoReflect.Descriptor instead.
+func (*DeregisterRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *DeregisterRequest) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *DeregisterRequest) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+type DeregisterResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instances     []string               `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"` // that are gone
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeregisterResponse) Reset() {
+	*x = DeregisterResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeregisterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeregisterResponse) ProtoMessage() {}
+
+func (x *DeregisterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeregisterResponse.ProtoReflect.Descriptor instead.
+func (*DeregisterResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *DeregisterResponse) GetInstances() []string {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+type MaintenanceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	On            bool                   `protobuf:"varint,1,opt,name=on,proto3" json:"on,omitempty"`
+	Service       string                 `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`   // NAME or NAMESPACE/NAME; empty: every instance of this node
+	Instance      string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"` // empty: every one of the service
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MaintenanceRequest) Reset() {
+	*x = MaintenanceRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MaintenanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MaintenanceRequest) ProtoMessage() {}
+
+func (x *MaintenanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MaintenanceRequest.ProtoReflect.Descriptor instead.
+func (*MaintenanceRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *MaintenanceRequest) GetOn() bool {
+	if x != nil {
+		return x.On
+	}
+	return false
+}
+
+func (x *MaintenanceRequest) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *MaintenanceRequest) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+type MaintenanceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changed       bool                   `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MaintenanceResponse) Reset() {
+	*x = MaintenanceResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MaintenanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MaintenanceResponse) ProtoMessage() {}
+
+func (x *MaintenanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MaintenanceResponse.ProtoReflect.Descriptor instead.
+func (*MaintenanceResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *MaintenanceResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
 var File_core_api_fairleadv1_agent_proto protoreflect.FileDescriptor
 
 const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
@@ -1054,7 +2049,7 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\x05Value\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12(\n" +
-	"\x05state\x18\x03 \x01(\x0e2\x12.fairlead.v1.StateR\x05state\"\xc4\x01\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x12.fairlead.v1.StateR\x05state\"\xff\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1062,7 +2057,9 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\x05value\x18\x04 \x01(\v2\x12.fairlead.v1.ValueR\x05value\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
 	"\x04self\x18\x06 \x01(\bR\x04self\x12\x12\n" +
-	"\x04role\x18\a \x01(\tR\x04role\"\x0f\n" +
+	"\x04role\x18\a \x01(\tR\x04role\x129\n" +
+	"\n" +
+	"held_until\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\"\x0f\n" +
 	"\rStatusRequest\"\xd8\x02\n" +
 	"\x0eStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
@@ -1102,8 +2099,9 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\x06detail\x18\a \x01(\tR\x06detail\"I\n" +
 	"\x06Resync\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12-\n" +
-	"\amembers\x18\x02 \x03(\v2\x13.fairlead.v1.MemberR\amembers\"\x0e\n" +
-	"\fLeaveRequest\"3\n" +
+	"\amembers\x18\x02 \x03(\v2\x13.fairlead.v1.MemberR\amembers\"'\n" +
+	"\fLeaveRequest\x12\x17\n" +
+	"\ahold_ms\x18\x01 \x01(\rR\x06holdMs\"3\n" +
 	"\rLeaveResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x0f\n" +
@@ -1113,7 +2111,87 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\vConfigEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
-	"\x06origin\x18\x03 \x01(\tR\x06origin*b\n" +
+	"\x06origin\x18\x03 \x01(\tR\x06origin\"\x11\n" +
+	"\x0fServicesRequest\"~\n" +
+	"\x10ServicesResponse\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\"\n" +
+	"\fcompleteness\x18\x02 \x01(\tR\fcompleteness\x120\n" +
+	"\bservices\x18\x03 \x03(\v2\x14.fairlead.v1.ServiceR\bservices\"\x8c\x02\n" +
+	"\aService\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03vip\x18\x03 \x01(\tR\x03vip\x12\x14\n" +
+	"\x05ports\x18\x04 \x03(\tR\x05ports\x12\x14\n" +
+	"\x05ready\x18\x05 \x01(\rR\x05ready\x12\x14\n" +
+	"\x05total\x18\x06 \x01(\rR\x05total\x12\x1d\n" +
+	"\n" +
+	"defined_by\x18\a \x01(\tR\tdefinedBy\x12 \n" +
+	"\vdisagreeing\x18\b \x03(\tR\vdisagreeing\x12\x16\n" +
+	"\x06source\x18\t \x01(\tR\x06source\x12\"\n" +
+	"\rdefined_by_id\x18\n" +
+	" \x01(\x06R\vdefinedById\",\n" +
+	"\x10EndpointsRequest\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\"\xed\x01\n" +
+	"\x11EndpointsResponse\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\"\n" +
+	"\fcompleteness\x18\x02 \x01(\tR\fcompleteness\x12.\n" +
+	"\aservice\x18\x03 \x01(\v2\x14.fairlead.v1.ServiceR\aservice\x129\n" +
+	"\vdefinitions\x18\x04 \x03(\v2\x17.fairlead.v1.DefinitionR\vdefinitions\x123\n" +
+	"\tendpoints\x18\x05 \x03(\v2\x15.fairlead.v1.EndpointR\tendpoints\"\xcb\x01\n" +
+	"\n" +
+	"Definition\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\x06R\x06nodeId\x12\x16\n" +
+	"\x06counts\x18\x03 \x01(\bR\x06counts\x12\x0e\n" +
+	"\x02up\x18\x04 \x01(\bR\x02up\x12:\n" +
+	"\n" +
+	"registered\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"registered\x12\x12\n" +
+	"\x04says\x18\x06 \x01(\tR\x04says\x12\x18\n" +
+	"\adiffers\x18\a \x03(\tR\adiffers\"\xee\x02\n" +
+	"\bEndpoint\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\x06R\x06nodeId\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\x12\x0e\n" +
+	"\x02in\x18\x04 \x01(\bR\x02in\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\x12\x12\n" +
+	"\x04addr\x18\a \x01(\tR\x04addr\x12!\n" +
+	"\faddr_foreign\x18\b \x01(\tR\vaddrForeign\x12\x14\n" +
+	"\x05state\x18\t \x01(\tR\x05state\x120\n" +
+	"\x05since\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
+	"\x06weight\x18\v \x01(\rR\x06weight\x12\x10\n" +
+	"\x03own\x18\f \x01(\bR\x03own\x120\n" +
+	"\x06checks\x18\r \x03(\v2\x18.fairlead.v1.CheckResultR\x06checks\"\xd1\x01\n" +
+	"\vCheckResult\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x12\x18\n" +
+	"\apassing\x18\x03 \x01(\bR\apassing\x12\x16\n" +
+	"\x06output\x18\x04 \x01(\tR\x06output\x12*\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1c\n" +
+	"\tsuccesses\x18\x06 \x01(\rR\tsuccesses\x12\x1a\n" +
+	"\bfailures\x18\a \x01(\rR\bfailures\"_\n" +
+	"\x0fRegisterRequest\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\areplace\x18\x03 \x01(\bR\areplace\"H\n" +
+	"\x10RegisterResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\bR\achanged\x12\x1a\n" +
+	"\bservices\x18\x02 \x03(\tR\bservices\"I\n" +
+	"\x11DeregisterRequest\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\"2\n" +
+	"\x12DeregisterResponse\x12\x1c\n" +
+	"\tinstances\x18\x01 \x03(\tR\tinstances\"Z\n" +
+	"\x12MaintenanceRequest\x12\x0e\n" +
+	"\x02on\x18\x01 \x01(\bR\x02on\x12\x18\n" +
+	"\aservice\x18\x02 \x01(\tR\aservice\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\"/\n" +
+	"\x13MaintenanceResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\bR\achanged*b\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_ALIVE\x10\x01\x12\x11\n" +
@@ -1121,13 +2199,19 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\n" +
 	"STATE_DEAD\x10\x03\x12\x0e\n" +
 	"\n" +
-	"STATE_LEFT\x10\x042\xd8\x02\n" +
+	"STATE_LEFT\x10\x042\xd7\x05\n" +
 	"\x05Agent\x12A\n" +
 	"\x06Status\x12\x1a.fairlead.v1.StatusRequest\x1a\x1b.fairlead.v1.StatusResponse\x12D\n" +
 	"\aMembers\x12\x1b.fairlead.v1.MembersRequest\x1a\x1c.fairlead.v1.MembersResponse\x12C\n" +
 	"\x06Events\x12\x1a.fairlead.v1.EventsRequest\x1a\x1b.fairlead.v1.EventsResponse0\x01\x12>\n" +
 	"\x05Leave\x12\x19.fairlead.v1.LeaveRequest\x1a\x1a.fairlead.v1.LeaveResponse\x12A\n" +
-	"\x06Config\x12\x1a.fairlead.v1.ConfigRequest\x1a\x1b.fairlead.v1.ConfigResponseB2Z0github.com/fairlead/fairlead/core/api/fairleadv1b\x06proto3"
+	"\x06Config\x12\x1a.fairlead.v1.ConfigRequest\x1a\x1b.fairlead.v1.ConfigResponse\x12G\n" +
+	"\bServices\x12\x1c.fairlead.v1.ServicesRequest\x1a\x1d.fairlead.v1.ServicesResponse\x12J\n" +
+	"\tEndpoints\x12\x1d.fairlead.v1.EndpointsRequest\x1a\x1e.fairlead.v1.EndpointsResponse\x12G\n" +
+	"\bRegister\x12\x1c.fairlead.v1.RegisterRequest\x1a\x1d.fairlead.v1.RegisterResponse\x12M\n" +
+	"\n" +
+	"Deregister\x12\x1e.fairlead.v1.DeregisterRequest\x1a\x1f.fairlead.v1.DeregisterResponse\x12P\n" +
+	"\vMaintenance\x12\x1f.fairlead.v1.MaintenanceRequest\x1a .fairlead.v1.MaintenanceResponseB2Z0github.com/fairlead/fairlead/core/api/fairleadv1b\x06proto3"
 
 var (
 	file_core_api_fairleadv1_agent_proto_rawDescOnce sync.Once
@@ -1142,7 +2226,7 @@ func file_core_api_fairleadv1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_core_api_fairleadv1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_core_api_fairleadv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_core_api_fairleadv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_core_api_fairleadv1_agent_proto_goTypes = []any{
 	(State)(0),                    // 0: fairlead.v1.State
 	(*Value)(nil),                 // 1: fairlead.v1.Value
@@ -1161,37 +2245,70 @@ var file_core_api_fairleadv1_agent_proto_goTypes = []any{
 	(*ConfigRequest)(nil),         // 14: fairlead.v1.ConfigRequest
 	(*ConfigResponse)(nil),        // 15: fairlead.v1.ConfigResponse
 	(*ConfigEntry)(nil),           // 16: fairlead.v1.ConfigEntry
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*ServicesRequest)(nil),       // 17: fairlead.v1.ServicesRequest
+	(*ServicesResponse)(nil),      // 18: fairlead.v1.ServicesResponse
+	(*Service)(nil),               // 19: fairlead.v1.Service
+	(*EndpointsRequest)(nil),      // 20: fairlead.v1.EndpointsRequest
+	(*EndpointsResponse)(nil),     // 21: fairlead.v1.EndpointsResponse
+	(*Definition)(nil),            // 22: fairlead.v1.Definition
+	(*Endpoint)(nil),              // 23: fairlead.v1.Endpoint
+	(*CheckResult)(nil),           // 24: fairlead.v1.CheckResult
+	(*RegisterRequest)(nil),       // 25: fairlead.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 26: fairlead.v1.RegisterResponse
+	(*DeregisterRequest)(nil),     // 27: fairlead.v1.DeregisterRequest
+	(*DeregisterResponse)(nil),    // 28: fairlead.v1.DeregisterResponse
+	(*MaintenanceRequest)(nil),    // 29: fairlead.v1.MaintenanceRequest
+	(*MaintenanceResponse)(nil),   // 30: fairlead.v1.MaintenanceResponse
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
 }
 var file_core_api_fairleadv1_agent_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.Value.state:type_name -> fairlead.v1.State
 	1,  // 1: fairlead.v1.Member.value:type_name -> fairlead.v1.Value
-	17, // 2: fairlead.v1.Member.since:type_name -> google.protobuf.Timestamp
-	17, // 3: fairlead.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	5,  // 4: fairlead.v1.StatusResponse.listeners:type_name -> fairlead.v1.Listener
-	2,  // 5: fairlead.v1.MembersResponse.members:type_name -> fairlead.v1.Member
-	10, // 6: fairlead.v1.EventsResponse.event:type_name -> fairlead.v1.Event
-	11, // 7: fairlead.v1.EventsResponse.resync:type_name -> fairlead.v1.Resync
-	17, // 8: fairlead.v1.Event.at:type_name -> google.protobuf.Timestamp
-	2,  // 9: fairlead.v1.Event.member:type_name -> fairlead.v1.Member
-	1,  // 10: fairlead.v1.Event.was:type_name -> fairlead.v1.Value
-	2,  // 11: fairlead.v1.Resync.members:type_name -> fairlead.v1.Member
-	16, // 12: fairlead.v1.ConfigResponse.entries:type_name -> fairlead.v1.ConfigEntry
-	3,  // 13: fairlead.v1.Agent.Status:input_type -> fairlead.v1.StatusRequest
-	6,  // 14: fairlead.v1.Agent.Members:input_type -> fairlead.v1.MembersRequest
-	8,  // 15: fairlead.v1.Agent.Events:input_type -> fairlead.v1.EventsRequest
-	12, // 16: fairlead.v1.Agent.Leave:input_type -> fairlead.v1.LeaveRequest
-	14, // 17: fairlead.v1.Agent.Config:input_type -> fairlead.v1.ConfigRequest
-	4,  // 18: fairlead.v1.Agent.Status:output_type -> fairlead.v1.StatusResponse
-	7,  // 19: fairlead.v1.Agent.Members:output_type -> fairlead.v1.MembersResponse
-	9,  // 20: fairlead.v1.Agent.Events:output_type -> fairlead.v1.EventsResponse
-	13, // 21: fairlead.v1.Agent.Leave:output_type -> fairlead.v1.LeaveResponse
-	15, // 22: fairlead.v1.Agent.Config:output_type -> fairlead.v1.ConfigResponse
-	18, // [18:23] is the sub-list for method output_type
-	13, // [13:18] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	31, // 2: fairlead.v1.Member.since:type_name -> google.protobuf.Timestamp
+	31, // 3: fairlead.v1.Member.held_until:type_name -> google.protobuf.Timestamp
+	31, // 4: fairlead.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	5,  // 5: fairlead.v1.StatusResponse.listeners:type_name -> fairlead.v1.Listener
+	2,  // 6: fairlead.v1.MembersResponse.members:type_name -> fairlead.v1.Member
+	10, // 7: fairlead.v1.EventsResponse.event:type_name -> fairlead.v1.Event
+	11, // 8: fairlead.v1.EventsResponse.resync:type_name -> fairlead.v1.Resync
+	31, // 9: fairlead.v1.Event.at:type_name -> google.protobuf.Timestamp
+	2,  // 10: fairlead.v1.Event.member:type_name -> fairlead.v1.Member
+	1,  // 11: fairlead.v1.Event.was:type_name -> fairlead.v1.Value
+	2,  // 12: fairlead.v1.Resync.members:type_name -> fairlead.v1.Member
+	16, // 13: fairlead.v1.ConfigResponse.entries:type_name -> fairlead.v1.ConfigEntry
+	19, // 14: fairlead.v1.ServicesResponse.services:type_name -> fairlead.v1.Service
+	19, // 15: fairlead.v1.EndpointsResponse.service:type_name -> fairlead.v1.Service
+	22, // 16: fairlead.v1.EndpointsResponse.definitions:type_name -> fairlead.v1.Definition
+	23, // 17: fairlead.v1.EndpointsResponse.endpoints:type_name -> fairlead.v1.Endpoint
+	31, // 18: fairlead.v1.Definition.registered:type_name -> google.protobuf.Timestamp
+	31, // 19: fairlead.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	24, // 20: fairlead.v1.Endpoint.checks:type_name -> fairlead.v1.CheckResult
+	31, // 21: fairlead.v1.CheckResult.at:type_name -> google.protobuf.Timestamp
+	3,  // 22: fairlead.v1.Agent.Status:input_type -> fairlead.v1.StatusRequest
+	6,  // 23: fairlead.v1.Agent.Members:input_type -> fairlead.v1.MembersRequest
+	8,  // 24: fairlead.v1.Agent.Events:input_type -> fairlead.v1.EventsRequest
+	12, // 25: fairlead.v1.Agent.Leave:input_type -> fairlead.v1.LeaveRequest
+	14, // 26: fairlead.v1.Agent.Config:input_type -> fairlead.v1.ConfigRequest
+	17, // 27: fairlead.v1.Agent.Services:input_type -> fairlead.v1.ServicesRequest
+	20, // 28: fairlead.v1.Agent.Endpoints:input_type -> fairlead.v1.EndpointsRequest
+	25, // 29: fairlead.v1.Agent.Register:input_type -> fairlead.v1.RegisterRequest
+	27, // 30: fairlead.v1.Agent.Deregister:input_type -> fairlead.v1.DeregisterRequest
+	29, // 31: fairlead.v1.Agent.Maintenance:input_type -> fairlead.v1.MaintenanceRequest
+	4,  // 32: fairlead.v1.Agent.Status:output_type -> fairlead.v1.StatusResponse
+	7,  // 33: fairlead.v1.Agent.Members:output_type -> fairlead.v1.MembersResponse
+	9,  // 34: fairlead.v1.Agent.Events:output_type -> fairlead.v1.EventsResponse
+	13, // 35: fairlead.v1.Agent.Leave:output_type -> fairlead.v1.LeaveResponse
+	15, // 36: fairlead.v1.Agent.Config:output_type -> fairlead.v1.ConfigResponse
+	18, // 37: fairlead.v1.Agent.Services:output_type -> fairlead.v1.ServicesResponse
+	21, // 38: fairlead.v1.Agent.Endpoints:output_type -> fairlead.v1.EndpointsResponse
+	26, // 39: fairlead.v1.Agent.Register:output_type -> fairlead.v1.RegisterResponse
+	28, // 40: fairlead.v1.Agent.Deregister:output_type -> fairlead.v1.DeregisterResponse
+	30, // 41: fairlead.v1.Agent.Maintenance:output_type -> fairlead.v1.MaintenanceResponse
+	32, // [32:42] is the sub-list for method output_type
+	22, // [22:32] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_core_api_fairleadv1_agent_proto_init() }
@@ -1209,7 +2326,7 @@ func file_core_api_fairleadv1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_api_fairleadv1_agent_proto_rawDesc), len(file_core_api_fairleadv1_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,11 +23,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Agent_Status_FullMethodName  = "/fairlead.v1.Agent/Status"
-	Agent_Members_FullMethodName = "/fairlead.v1.Agent/Members"
-	Agent_Events_FullMethodName  = "/fairlead.v1.Agent/Events"
-	Agent_Leave_FullMethodName   = "/fairlead.v1.Agent/Leave"
-	Agent_Config_FullMethodName  = "/fairlead.v1.Agent/Config"
+	Agent_Status_FullMethodName      = "/fairlead.v1.Agent/Status"
+	Agent_Members_FullMethodName     = "/fairlead.v1.Agent/Members"
+	Agent_Events_FullMethodName      = "/fairlead.v1.Agent/Events"
+	Agent_Leave_FullMethodName       = "/fairlead.v1.Agent/Leave"
+	Agent_Config_FullMethodName      = "/fairlead.v1.Agent/Config"
+	Agent_Services_FullMethodName    = "/fairlead.v1.Agent/Services"
+	Agent_Endpoints_FullMethodName   = "/fairlead.v1.Agent/Endpoints"
+	Agent_Register_FullMethodName    = "/fairlead.v1.Agent/Register"
+	Agent_Deregister_FullMethodName  = "/fairlead.v1.Agent/Deregister"
+	Agent_Maintenance_FullMethodName = "/fairlead.v1.Agent/Maintenance"
 )
 
 // AgentClient is the client API for Agent service.
@@ -43,12 +48,28 @@ type AgentClient interface {
 	// whole table: after it the stream is complete again. With follow the stream
 	// ends only with the agent or the caller.
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
-	// Leave makes the node say left and returns when that has spread or its time
-	// is over; the agent process then stops by itself.
+	// Leave makes the node say left, or announce its restart, and returns when
+	// that has spread or its time is over; the agent process then stops by itself.
+	// FAILED_PRECONDITION: this node cannot announce a restart, and goes on.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
 	// Config returns every configuration key with the value in force and where
 	// it came from. Secrets are masked.
 	Config(ctx context.Context, in *ConfigRequest, opts ...grpc.CallOption) (*ConfigResponse, error)
+	// Services lists the services of all nodes as one view of this agent.
+	Services(ctx context.Context, in *ServicesRequest, opts ...grpc.CallOption) (*ServicesResponse, error)
+	// Endpoints lists every instance of one service, and says of each why it is
+	// an endpoint or is none. NOT_FOUND: nobody has such a service.
+	Endpoints(ctx context.Context, in *EndpointsRequest, opts ...grpc.CallOption) (*EndpointsResponse, error)
+	// Register adds a service, with instances that run on this node, to what the
+	// node says of itself, or replaces what was registered before. The same again
+	// changes nothing. It outlives a restart of the agent. INVALID_ARGUMENT: the
+	// definition is wrong; FAILED_PRECONDITION: a file has this service.
+	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
+	// Deregister takes back a service that was registered, or one instance.
+	Deregister(ctx context.Context, in *DeregisterRequest, opts ...grpc.CallOption) (*DeregisterResponse, error)
+	// Maintenance takes instances of this node out of service, or puts them back:
+	// meanwhile they drain. It outlives a restart of the agent.
+	Maintenance(ctx context.Context, in *MaintenanceRequest, opts ...grpc.CallOption) (*MaintenanceResponse, error)
 }
 
 type agentClient struct {
@@ -118,6 +139,56 @@ func (c *agentClient) Config(ctx context.Context, in *ConfigRequest, opts ...grp
 	return out, nil
 }
 
+func (c *agentClient) Services(ctx context.Context, in *ServicesRequest, opts ...grpc.CallOption) (*ServicesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ServicesResponse)
+	err := c.cc.Invoke(ctx, Agent_Services_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Endpoints(ctx context.Context, in *EndpointsRequest, opts ...grpc.CallOption) (*EndpointsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EndpointsResponse)
+	err := c.cc.Invoke(ctx, Agent_Endpoints_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RegisterResponse)
+	err := c.cc.Invoke(ctx, Agent_Register_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Deregister(ctx context.Context, in *DeregisterRequest, opts ...grpc.CallOption) (*DeregisterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeregisterResponse)
+	err := c.cc.Invoke(ctx, Agent_Deregister_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Maintenance(ctx context.Context, in *MaintenanceRequest, opts ...grpc.CallOption) (*MaintenanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MaintenanceResponse)
+	err := c.cc.Invoke(ctx, Agent_Maintenance_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServer is the server API for Agent service.
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
@@ -131,12 +202,28 @@ type AgentServer interface {
 	// whole table: after it the stream is complete again. With follow the stream
 	// ends only with the agent or the caller.
 	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error
-	// Leave makes the node say left and returns when that has spread or its time
-	// is over; the agent process then stops by itself.
+	// Leave makes the node say left, or announce its restart, and returns when
+	// that has spread or its time is over; the agent process then stops by itself.
+	// FAILED_PRECONDITION: this node cannot announce a restart, and goes on.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
 	// Config returns every configuration key with the value in force and where
 	// it came from. Secrets are masked.
 	Config(context.Context, *ConfigRequest) (*ConfigResponse, error)
+	// Services lists the services of all nodes as one view of this agent.
+	Services(context.Context, *ServicesRequest) (*ServicesResponse, error)
+	// Endpoints lists every instance of one service, and says of each why it is
+	// an endpoint or is none. NOT_FOUND: nobody has such a service.
+	Endpoints(context.Context, *EndpointsRequest) (*EndpointsResponse, error)
+	// Register adds a service, with instances that run on this node, to what the
+	// node says of itself, or replaces what was registered before. The same again
+	// changes nothing. It outlives a restart of the agent. INVALID_ARGUMENT: the
+	// definition is wrong; FAILED_PRECONDITION: a file has this service.
+	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
+	// Deregister takes back a service that was registered, or one instance.
+	Deregister(context.Context, *DeregisterRequest) (*DeregisterResponse, error)
+	// Maintenance takes instances of this node out of service, or puts them back:
+	// meanwhile they drain. It outlives a restart of the agent.
+	Maintenance(context.Context, *MaintenanceRequest) (*MaintenanceResponse, error)
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -161,6 +248,21 @@ func (UnimplementedAgentServer) Leave(context.Context, *LeaveRequest) (*LeaveRes
 }
 func (UnimplementedAgentServer) Config(context.Context, *ConfigRequest) (*ConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Config not implemented")
+}
+func (UnimplementedAgentServer) Services(context.Context, *ServicesRequest) (*ServicesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Services not implemented")
+}
+func (UnimplementedAgentServer) Endpoints(context.Context, *EndpointsRequest) (*EndpointsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Endpoints not implemented")
+}
+func (UnimplementedAgentServer) Register(context.Context, *RegisterRequest) (*RegisterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Register not implemented")
+}
+func (UnimplementedAgentServer) Deregister(context.Context, *DeregisterRequest) (*DeregisterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Deregister not implemented")
+}
+func (UnimplementedAgentServer) Maintenance(context.Context, *MaintenanceRequest) (*MaintenanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Maintenance not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -266,6 +368,96 @@ func _Agent_Config_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Services_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ServicesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Services(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Services_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Services(ctx, req.(*ServicesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Endpoints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndpointsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Endpoints(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Endpoints_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Endpoints(ctx, req.(*EndpointsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Register_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RegisterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Register(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Register_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Register(ctx, req.(*RegisterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Deregister_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeregisterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Deregister(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Deregister_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Deregister(ctx, req.(*DeregisterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Maintenance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MaintenanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Maintenance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Maintenance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Maintenance(ctx, req.(*MaintenanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Agent_ServiceDesc is the grpc.ServiceDesc for Agent service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -288,6 +480,26 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Config",
 			Handler:    _Agent_Config_Handler,
+		},
+		{
+			MethodName: "Services",
+			Handler:    _Agent_Services_Handler,
+		},
+		{
+			MethodName: "Endpoints",
+			Handler:    _Agent_Endpoints_Handler,
+		},
+		{
+			MethodName: "Register",
+			Handler:    _Agent_Register_Handler,
+		},
+		{
+			MethodName: "Deregister",
+			Handler:    _Agent_Deregister_Handler,
+		},
+		{
+			MethodName: "Maintenance",
+			Handler:    _Agent_Maintenance_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -136,7 +136,7 @@ func TestChanged(t *testing.T) {
 	var got []string
 	for _, k := range Changed(a, b) {
 		got = append(got, k.Path)
-		if k.Live != (k.Path == "log.level") {
+		if k.Live != (k.Path == "log.level" || k.Path == "plugins") {
 			t.Errorf("%s live: %v", k.Path, k.Live)
 		}
 	}

@@ -104,6 +104,7 @@ func compileRoute[T any](given dataplane.Route) (host string, r rule[T], err err
 	if r.prefix, err = Prefix(given.PathPrefix); err != nil {
 		return "", r, err
 	}
+	var only constraint
 	for _, name := range slices.Sorted(maps.Keys(given.Headers)) {
 		canonical, ok := headerName(name)
 		if !ok {
@@ -112,23 +113,31 @@ func compileRoute[T any](given dataplane.Route) (host string, r rule[T], err err
 		if canonical == "Host" {
 			return "", r, fmt.Errorf("%w header %q: match it by the route's host", ErrInvalid, name)
 		}
-		r.headers = append(r.headers, header{canonical, given.Headers[name]})
+		only.headers = append(only.headers, header{canonical, given.Headers[name]})
 	}
-	slices.SortFunc(r.headers, func(a, b header) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.value, b.value)) })
-	r.headers = slices.Compact(r.headers)
+	slices.SortFunc(only.headers, func(a, b header) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.value, b.value)) })
+	only.headers = slices.Compact(only.headers)
 	for _, m := range given.Methods {
 		if _, ok := headerName(m); !ok || m != strings.ToUpper(m) {
 			return "", r, fmt.Errorf("%w method %q: want a word such as GET, in upper case", ErrInvalid, m)
 		}
-		r.methods = append(r.methods, m)
+		only.methods = append(only.methods, m)
 	}
-	slices.Sort(r.methods)
-	r.methods = slices.Compact(r.methods)
+	slices.Sort(only.methods)
+	only.methods = slices.Compact(only.methods)
+	if only.count() > 0 {
+		r.only = &only
+	}
 	return host, r, nil
 }
 
 // text writes what a rule matches in a form that tells any two apart.
-func (r *rule[T]) text() string { return fmt.Sprintf("%q %q %q", r.prefix, r.methods, r.headers) }
+func (r *rule[T]) text() string {
+	if r.only == nil {
+		return r.prefix
+	}
+	return fmt.Sprintf("%s\x00%q%q", r.prefix, r.only.methods, r.only.headers)
+}
 
 // headerName returns the canonical form of a field name, which http.Header uses
 // as well; ok is false if it is no token (RFC 9110, section 5.6.2).

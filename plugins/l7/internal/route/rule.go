@@ -8,25 +8,35 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// rule is one way to a target on one host.
+// rule is one way to a target on one host. What a look-up reads is at its
+// beginning, in one line of the cache.
 type rule[T any] struct {
-	prefix  string // decoded, without a slash at its end; "" matches all
-	headers []header
+	prefix string      // decoded, without a slash at its end; "" matches all
+	only   *constraint // nil: none
+	target T
+
+	key dataplane.Key
+	own bool   // of the host that is made of the service's name
+	id  string // equal ids match the same requests
+}
+
+// constraint is what a rule asks for beside its prefix.
+type constraint struct {
+	headers []header // sorted
 	methods []string // sorted; none is any
-	id      string   // equal ids match the same requests
-	own     bool     // of the host that is made of the service's name
-	key     dataplane.Key
-	target  T
 }
 
 type header struct{ name, value string }
 
 // matches looks at all but the prefix.
 func (r *rule[T]) matches(req *Request) bool {
-	if len(r.methods) > 0 && !slices.Contains(r.methods, req.Method) {
+	if r.only == nil {
+		return true
+	}
+	if len(r.only.methods) > 0 && !slices.Contains(r.only.methods, req.Method) {
 		return false
 	}
-	for _, h := range r.headers {
+	for _, h := range r.only.headers {
 		if !slices.Contains(req.Header[h.name], h.value) {
 			return false
 		}
@@ -38,16 +48,23 @@ func (r *rule[T]) matches(req *Request) bool {
 func (r *rule[T]) precedes(o *rule[T]) int {
 	return cmp.Or(
 		-cmp.Compare(len(r.prefix), len(o.prefix)),
-		-cmp.Compare(len(r.headers), len(o.headers)),
-		-cmp.Compare(min(1, len(r.methods)), min(1, len(o.methods))),
-		-cmp.Compare(rank(r.own), rank(o.own)),
+		-cmp.Compare(r.only.count(), o.only.count()),
+		-cmp.Compare(truth(r.own), truth(o.own)),
 		r.key.Compare(o.key),
 		cmp.Compare(r.id, o.id),
 	)
 }
 
-func rank(own bool) int {
-	if own {
+// count makes one number of how much is asked for: headers count first.
+func (c *constraint) count() int {
+	if c == nil {
+		return 0
+	}
+	return 2*len(c.headers) + truth(len(c.methods) > 0)
+}
+
+func truth(b bool) int {
+	if b {
 		return 1
 	}
 	return 0
@@ -55,6 +72,7 @@ func rank(own bool) int {
 
 // host is everything that services want of one host. It is immutable.
 type host[T any] struct {
+	first    rule[T]    // of rules, a copy: most hosts have no other, and it saves two reads far away
 	all      []*rule[T] // in order of precedence
 	rules    []*rule[T] // all without the losers
 	losers   []loser[T]
@@ -80,7 +98,7 @@ func newHost[T any](byService map[dataplane.Key][]*rule[T]) *host[T] {
 		return nil
 	}
 	if len(h.all) == 1 {
-		h.rules = h.all
+		h.rules, h.first = h.all, *h.all[0]
 		return h
 	}
 	slices.SortFunc(h.all, (*rule[T]).precedes)
@@ -93,6 +111,7 @@ func newHost[T any](byService map[dataplane.Key][]*rule[T]) *host[T] {
 		winners[r.id] = r.key
 		h.rules = append(h.rules, r)
 	}
+	h.first = *h.rules[0]
 	if len(h.rules) > fewRules {
 		h.byPrefix = make(map[string][]*rule[T])
 		for _, r := range h.rules {
@@ -104,8 +123,11 @@ func newHost[T any](byService map[dataplane.Key][]*rule[T]) *host[T] {
 }
 
 func (h *host[T]) find(req *Request) *rule[T] {
+	if r := &h.first; hasPrefix(req.Path, r.prefix) && r.matches(req) {
+		return r
+	}
 	if h.byPrefix == nil {
-		for _, r := range h.rules {
+		for _, r := range h.rules[1:] {
 			if hasPrefix(req.Path, r.prefix) && r.matches(req) {
 				return r
 			}

@@ -59,9 +59,9 @@ type Conflict struct {
 // smaller key. There is no second try with another host.
 type Table[T any] struct {
 	zone     string
-	services trie[*service[T]] // by Key.String()
-	hosts    trie[*host[T]]    // names and addresses
-	wild     trie[*host[T]]    // what follows "*."
+	services shards[*service[T]] // by Key.String()
+	hosts    shards[*host[T]]    // names and addresses
+	wild     shards[*host[T]]    // what follows "*."
 	any      *host[T]
 }
 
@@ -72,7 +72,7 @@ func New[T any](zone string) *Table[T] {
 		zone = DefaultZone
 	}
 	seed := maphash.MakeSeed() // no order that it makes can be seen
-	return &Table[T]{zone: zone, services: newTrie[*service[T]](seed), hosts: newTrie[*host[T]](seed), wild: newTrie[*host[T]](seed)}
+	return &Table[T]{zone: zone, services: newShards[*service[T]](seed), hosts: newShards[*host[T]](seed), wild: newShards[*host[T]](seed)}
 }
 
 // Lookup returns the target of a request. It does not allocate.
@@ -92,7 +92,7 @@ func (t *Table[T]) host(name string) *host[T] {
 	if h := t.hosts.get(name); h != nil {
 		return h
 	}
-	if t.wild.root.set != 0 {
+	if t.wild.n > 0 {
 		for rest := name; ; {
 			dot := strings.IndexByte(rest, '.')
 			if dot < 0 {
@@ -136,45 +136,29 @@ func (t *Table[T]) named(name string) *host[T] {
 	return t.hosts.get(name)
 }
 
-func (t *Table[T]) setNamed(name string, h *host[T]) {
-	rest, wild := strings.CutPrefix(name, "*.")
-	switch {
-	case name == AnyHost:
-		t.any = h
-	case wild && h == nil:
-		t.wild = t.wild.without(rest)
-	case wild:
-		t.wild = t.wild.with(rest, h)
-	case h == nil:
-		t.hosts = t.hosts.without(name)
-	default:
-		t.hosts = t.hosts.with(name, h)
-	}
-}
-
 // Edit starts a copy of the table, which stays as it is.
 func (t *Table[T]) Edit() *Editor[T] {
-	next := *t
-	return &Editor[T]{base: t, next: &next, dirty: make(map[string]map[dataplane.Key][]*rule[T])}
+	return &Editor[T]{base: t, services: t.services.edit(), dirty: make(map[string]map[dataplane.Key][]*rule[T])}
 }
 
 // Editor makes the next table out of one. Its cost is that of the edits, and of
 // the other services that serve the same hosts.
 type Editor[T any] struct {
-	base, next *Table[T]
-	dirty      map[string]map[dataplane.Key][]*rule[T] // the rules of hosts that change
+	base     *Table[T]
+	services shardsEditor[*service[T]]
+	dirty    map[string]map[dataplane.Key][]*rule[T] // the rules of hosts that change
 }
 
 // Set puts s in place of the service of its key. A service that is wrong by
 // itself is refused with an error that wraps ErrInvalid, and what was there
 // before stays.
 func (e *Editor[T]) Set(s Service[T]) error {
-	compiled, err := compile(s, e.next.zone)
+	compiled, err := compile(s, e.base.zone)
 	if err != nil {
 		return err
 	}
 	e.Delete(s.Key)
-	e.next.services = e.next.services.with(s.Key.String(), compiled)
+	e.services.set(s.Key.String(), compiled)
 	for i := range compiled.claims {
 		c := &compiled.claims[i]
 		rules := e.rules(c.host)
@@ -185,11 +169,11 @@ func (e *Editor[T]) Set(s Service[T]) error {
 
 // Delete removes a service.
 func (e *Editor[T]) Delete(k dataplane.Key) {
-	old := e.next.services.get(k.String())
+	old := e.services.get(k.String())
 	if old == nil {
 		return
 	}
-	e.next.services = e.next.services.without(k.String())
+	e.services.delete(k.String())
 	for _, name := range old.hosts() {
 		delete(e.rules(name), k)
 	}
@@ -214,6 +198,8 @@ func (e *Editor[T]) rules(name string) map[dataplane.Key][]*rule[T] {
 // were, in the order of their keys: a change of one service may give a host to
 // another. The editor must not be used afterwards.
 func (e *Editor[T]) Done() (*Table[T], []dataplane.Key) {
+	next := &Table[T]{zone: e.base.zone, services: e.services.shards, any: e.base.any}
+	hosts, wild := e.base.hosts.edit(), e.base.wild.edit()
 	maybe := make(map[dataplane.Key]bool)
 	for name, rules := range e.dirty {
 		h := newHost(rules)
@@ -224,14 +210,27 @@ func (e *Editor[T]) Done() (*Table[T], []dataplane.Key) {
 				}
 			}
 		}
-		e.next.setNamed(name, h)
+		into := &hosts
+		key := name
+		if rest, ok := strings.CutPrefix(name, "*."); ok {
+			into, key = &wild, rest
+		}
+		switch {
+		case name == AnyHost:
+			next.any = h
+		case h == nil:
+			into.delete(key)
+		default:
+			into.set(key, h)
+		}
 	}
+	next.hosts, next.wild = hosts.shards, wild.shards
 	var changed []dataplane.Key
 	for k := range maybe {
-		if !slices.Equal(e.base.Conflicts(k), e.next.Conflicts(k)) {
+		if !slices.Equal(e.base.Conflicts(k), next.Conflicts(k)) {
 			changed = append(changed, k)
 		}
 	}
 	slices.SortFunc(changed, dataplane.Key.Compare)
-	return e.next, changed
+	return next, changed
 }

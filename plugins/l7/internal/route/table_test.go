@@ -3,6 +3,8 @@ package route
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -317,33 +319,32 @@ func TestEditsAreAsIfBuiltAnew(t *testing.T) {
 	}
 }
 
-func TestTrieIsAMap(t *testing.T) {
+func TestShardsAreAMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
-	trie := newTrie[int](New[int]("").hosts.seed)
+	shards := newShards[int](maphash.MakeSeed())
 	twin := map[string]int{}
-	for i := range scale.N(200000) {
-		k := fmt.Sprint(r.IntN(2000))
-		if r.IntN(2) == 0 {
-			trie, twin[k] = trie.with(k, i), i
-		} else {
-			trie = trie.without(k)
-			delete(twin, k)
+	for range scale.N(5000) {
+		before, was := shards, maps.Clone(twin)
+		e := shards.edit()
+		for range r.IntN(20) {
+			k := fmt.Sprint(r.IntN(2000))
+			if v := r.Int(); r.IntN(2) == 0 {
+				e.set(k, v)
+				twin[k] = v
+			} else {
+				e.delete(k)
+				delete(twin, k)
+			}
 		}
-		k = fmt.Sprint(r.IntN(2000))
-		if trie.get(k) != twin[k] {
-			t.Fatalf("%s is %d, want %d", k, trie.get(k), twin[k])
+		shards = e.shards
+		for range 20 {
+			if k := fmt.Sprint(r.IntN(2000)); shards.get(k) != twin[k] || before.get(k) != was[k] {
+				t.Fatalf("%s is %d, want %d; before %d, want %d", k, shards.get(k), twin[k], before.get(k), was[k])
+			}
 		}
-	}
-	for k := range twin {
-		trie = trie.without(k)
-	}
-	if len(trie.root.kids) != 0 {
-		t.Error("an empty trie has children")
-	}
-	// Keys of one hash share a list at the bottom.
-	bottomNode := (&node[int]{}).with(trie.seed, 1, bottom, kid[int]{key: "a", value: 1}).with(trie.seed, 1, bottom, kid[int]{key: "b", value: 2}).with(trie.seed, 1, bottom, kid[int]{key: "a", value: 3})
-	if next := bottomNode.without(1, bottom, "a").without(1, bottom, "c"); len(bottomNode.kids) != 2 || bottomNode.kids[0].value != 3 || len(next.kids) != 1 || next.kids[0].key != "b" {
-		t.Errorf("%+v", bottomNode)
+		if shards.n != len(twin) || before.n != len(was) {
+			t.Fatalf("%d keys, want %d; before %d, want %d", shards.n, len(twin), before.n, len(was))
+		}
 	}
 }
 

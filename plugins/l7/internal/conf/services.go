@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/plugins/l7/internal/route"
 )
 
 // services reads the list of services.
@@ -210,5 +211,24 @@ func (d document) text1(path string, n *yaml.Node) string {
 	return n.Value
 }
 
-// checkServices finds services that cannot live beside each other.
-func (l *loader) checkServices() {}
+// checkServices finds services whose routes are wrong, or those of another one.
+// An agent's services may clash and the proxy goes on; who writes them all down
+// wants to hear of it.
+func (l *loader) checkServices() {
+	edit := route.New[struct{}](l.cfg.Settings.Zone).Edit()
+	for _, svc := range l.cfg.Services {
+		if err := edit.Set(route.Service[struct{}]{Key: svc.Key, Hosts: svc.Hosts, Routes: svc.Routes}); err != nil {
+			l.errs = append(l.errs, fmt.Errorf("%s: %w", l.cfg.places[svc.Key], err))
+		}
+	}
+	table, _ := edit.Done()
+	for _, svc := range l.cfg.Services {
+		for _, c := range table.Conflicts(svc.Key) {
+			host := c.Host
+			if host == route.AnyHost {
+				host = "any host"
+			}
+			l.failf(l.cfg.places[svc.Key], "service %s: %s%s leads to service %s of %s already: give one of both another host or route", svc.Key, host, c.Prefix, c.Winner, l.cfg.places[c.Winner])
+		}
+	}
+}

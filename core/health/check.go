@@ -18,12 +18,12 @@ const (
 	MinInterval = 100 * time.Millisecond
 	MaxInterval = time.Hour
 	// MaxThreshold bounds SuccessBeforePassing and FailuresBeforeCritical.
-	MaxThreshold = 1000
+	MaxThreshold = 100
 	// MaxTargetBytes bounds a path and the name of a gRPC service.
 	MaxTargetBytes = 1024
 	// DefaultTimeout applies where a check has none, and its interval is not
 	// shorter.
-	DefaultTimeout = 10 * time.Second
+	DefaultTimeout = time.Second
 )
 
 // Kind is how a check probes.
@@ -74,38 +74,6 @@ func ParseHTTP(target string) (Check, error) {
 			return Check{}, err
 		}
 		c.Address, c.Path = addr, "/"+path
-	}
-	return c, c.validTarget()
-}
-
-// ParseTCP reads the target of a TCP check: "" or "true" for the instance's
-// address, or ip:port.
-func ParseTCP(target string) (Check, error) {
-	c := Check{Kind: TCP}
-	if target == "" || target == "true" {
-		return c, nil
-	}
-	var err error
-	c.Address, err = parseAddress(target)
-	return c, err
-}
-
-// ParseGRPC reads the target of a gRPC check: "" or "true" for the server at
-// the instance's address, "/SERVICE" for a service there, ip:port or
-// ip:port/SERVICE for another address.
-func ParseGRPC(target string) (Check, error) {
-	c := Check{Kind: GRPC}
-	if target == "true" {
-		target = ""
-	}
-	host, service, _ := strings.Cut(target, "/")
-	c.Service = service
-	if host != "" {
-		addr, err := parseAddress(host)
-		if err != nil {
-			return Check{}, err
-		}
-		c.Address = addr
 	}
 	return c, c.validTarget()
 }

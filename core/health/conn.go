@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,14 +16,15 @@ import (
 
 // conn is a connection for one probe. It is made by hand because instances are
 // on this machine: there a connection stands when connect returns, so most of
-// what a dialer does would be cost without use.
+// what a dialer and a poller do would be cost without use.
 type conn struct {
 	fd   int
+	addr unix.Sockaddr
 	file *os.File // nil until somebody has to wait
 }
 
-// dial connects within the deadline, unless ctx ends first.
-func dial(ctx context.Context, target netip.AddrPort, deadline time.Time) (*conn, error) {
+// open begins to connect, and does not wait.
+func open(target netip.AddrPort) (*conn, error) {
 	addr, family, err := sockaddr(target)
 	if err != nil {
 		return nil, err
@@ -31,15 +33,11 @@ func dial(ctx context.Context, target netip.AddrPort, deadline time.Time) (*conn
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	c := &conn{fd: fd}
+	c := &conn{fd: fd, addr: addr}
 	// Closing then resets: thousands of connections a minute would else wait for
 	// late packets that no loopback ever brings.
 	if err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err == nil {
-		err = c.connect(ctx, addr, deadline)
-	}
-	if err == nil && c.isSelf() {
-		// Nobody listens, and the kernel chose the target's port for this end.
-		err = unix.ECONNREFUSED
+		_, err = c.try()
 	}
 	if err != nil {
 		c.close()
@@ -48,36 +46,27 @@ func dial(ctx context.Context, target netip.AddrPort, deadline time.Time) (*conn
 	return c, nil
 }
 
-func (c *conn) connect(ctx context.Context, addr unix.Sockaddr, deadline time.Time) error {
-	done := false
-	try := func() error {
-		err := unix.Connect(c.fd, addr)
-		switch {
-		case err == nil, errors.Is(err, unix.EISCONN):
-			done = true
-		case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EALREADY), errors.Is(err, unix.EINTR):
-		default:
-			return err
-		}
-		return nil
+// try connects, or asks how far that has come.
+func (c *conn) try() (done bool, err error) {
+	err = unix.Connect(c.fd, c.addr)
+	switch {
+	case err == nil, errors.Is(err, unix.EISCONN):
+		return true, nil
+	case errors.Is(err, unix.EINPROGRESS), errors.Is(err, unix.EALREADY), errors.Is(err, unix.EINTR):
+		return false, nil
 	}
-	// The second one asks how the first went.
-	for range 2 {
-		if err := try(); err != nil || done {
-			return err
-		}
-	}
-	stop, err := c.wait(ctx, deadline)
-	if err != nil {
-		return err
-	}
-	defer stop()
+	return false, err
+}
+
+// connect waits until the connection stands.
+func (c *conn) connect() error {
 	raw, err := c.file.SyscallConn()
 	if err != nil {
 		return err
 	}
+	var done bool
 	waited := raw.Write(func(uintptr) bool {
-		err = try()
+		done, err = c.try()
 		return done || err != nil
 	})
 	return errors.Join(err, waited)
@@ -86,9 +75,7 @@ func (c *conn) connect(ctx context.Context, addr unix.Sockaddr, deadline time.Ti
 // wait makes the connection one whose reads and writes wait, until the deadline
 // or until ctx ends. stop has to be called.
 func (c *conn) wait(ctx context.Context, deadline time.Time) (stop func() bool, err error) {
-	if c.file == nil {
-		c.file = os.NewFile(uintptr(c.fd), "")
-	}
+	c.file = os.NewFile(uintptr(c.fd), "")
 	if err := c.file.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
@@ -97,22 +84,16 @@ func (c *conn) wait(ctx context.Context, deadline time.Time) (stop func() bool, 
 
 // isSelf reports a socket that is connected to itself, as it happens when a
 // port of the ephemeral range is dialled on this machine.
-func (c *conn) isSelf() bool {
-	own, err := unix.Getsockname(c.fd)
-	if err != nil {
-		return false
-	}
-	peer, err := unix.Getpeername(c.fd)
+func (c *conn) isSelf(target netip.AddrPort) bool {
+	own, err := syscall.Getsockname(c.fd)
 	if err != nil {
 		return false
 	}
 	switch own := own.(type) {
-	case *unix.SockaddrInet4:
-		peer, ok := peer.(*unix.SockaddrInet4)
-		return ok && own.Port == peer.Port && own.Addr == peer.Addr
-	case *unix.SockaddrInet6:
-		peer, ok := peer.(*unix.SockaddrInet6)
-		return ok && own.Port == peer.Port && own.Addr == peer.Addr
+	case *syscall.SockaddrInet4:
+		return own.Port == int(target.Port()) && netip.AddrFrom4(own.Addr) == target.Addr().Unmap()
+	case *syscall.SockaddrInet6:
+		return own.Port == int(target.Port()) && netip.AddrFrom16(own.Addr) == target.Addr().WithZone("")
 	}
 	return false
 }

@@ -2,29 +2,43 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// probe is all that a worker has to know of a check.
+// probe is all that has to be known of a check to probe it. It holds copies:
+// the entry itself belongs to the table.
 type probe struct {
+	entry   *entry
 	kind    Kind
 	target  netip.AddrPort
 	request []byte // of HTTP
 	service string // of GRPC
+	timeout time.Duration
+	last    string // output of the probe before: the same answer again takes no memory
 }
 
-// prober makes one probe at a time and keeps its buffers in between.
-type prober struct {
-	http *httpReader
+// flight is a probe under way.
+type flight struct {
+	probe
+	began time.Time
+	conn  *conn  // nil: not opened yet
+	sent  bool   // the request is
+	got   []byte // what came of the answer so far
 }
-
-func newProber() *prober { return &prober{http: newHTTPReader()} }
 
 func (e *entry) probe() probe {
-	return probe{kind: e.check.Kind, target: e.target, request: e.request, service: e.check.Service}
+	return probe{
+		entry: e, kind: e.check.Kind, target: e.target, request: e.request, service: e.check.Service,
+		timeout: e.check.timeout(), last: e.last.output,
+	}
 }
+
+func (f *flight) deadline() time.Time { return f.began.Add(f.timeout) }
 
 // request returns what a probe sends; not nil, so that an entry that has none is
 // one that is never probed.
@@ -36,25 +50,82 @@ func request(e *entry) []byte {
 		e.check.Path, e.target)
 }
 
-// run makes one probe, until ctx or the deadline ends it. last is the output of
-// the one before: the same answer again takes no memory.
-func (p *prober) run(ctx context.Context, what probe, deadline time.Time, last string) outcome {
-	switch what.kind {
-	case HTTP:
-		return p.runHTTP(ctx, what, deadline, last)
-	case TCP:
-		return runTCP(ctx, what, deadline)
+// start makes as much of a probe as can be made without waiting. Where
+// instances are near, as they are, this is all but the answer.
+func (f *flight) start() (out outcome, ended bool) {
+	if f.kind == GRPC {
+		return outcome{}, false
 	}
-	return runGRPC(ctx, what, deadline)
+	var err error
+	if f.conn, err = open(f.target); err != nil {
+		return failure(err), true
+	}
+	if f.kind == TCP {
+		done, err := f.conn.try()
+		if err == nil && !done {
+			return outcome{}, false
+		}
+		return f.connected(err), true
+	}
+	n, err := unix.Write(f.conn.fd, f.request)
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return outcome{}, false // not connected yet
+	case err != nil:
+		return failure(err), true
+	case n < len(f.request):
+		return failure(errors.New("the request was not taken whole")), true
+	}
+	f.sent = true
+	return outcome{}, false
 }
 
-// runTCP passes once the connection is there. It is reset, not closed: nothing
-// of it stays behind on either side, whatever the rate.
-func runTCP(ctx context.Context, what probe, deadline time.Time) outcome {
-	conn, err := dial(ctx, what.target, deadline)
+// resume makes the rest of a probe, until ctx or the deadline ends it.
+func (f *flight) resume(ctx context.Context, h *httpReader) outcome {
+	if f.kind == GRPC {
+		return runGRPC(ctx, f.probe, f.deadline())
+	}
+	stop, err := f.conn.wait(ctx, f.deadline())
 	if err != nil {
 		return failure(err)
 	}
-	conn.close()
+	defer stop()
+	if !f.sent {
+		err = f.conn.connect()
+	}
+	if f.kind == TCP {
+		return f.connected(err)
+	}
+	if err == nil && !f.sent {
+		_, err = f.conn.file.Write(f.request)
+	}
+	if err != nil {
+		return failure(err)
+	}
+	out, err := f.answer(h, &prefixed{f.got, f.conn.file})
+	if err != nil {
+		return failure(err)
+	}
+	return out
+}
+
+// connected is the end of a TCP probe: the connection stands, unless err. It is
+// reset, not closed: nothing of it stays behind on either side, whatever the
+// rate.
+func (f *flight) connected(err error) outcome {
+	if err == nil && f.conn.isSelf(f.target) {
+		// Nobody listens, and the kernel chose the target's port for this end.
+		err = unix.ECONNREFUSED
+	}
+	if err != nil {
+		return failure(err)
+	}
 	return outcome{output: "connected"}
+}
+
+// end frees what the probe holds.
+func (f *flight) end() {
+	if f.conn != nil {
+		f.conn.close()
+	}
 }

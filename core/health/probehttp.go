@@ -2,12 +2,10 @@ package health
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 )
 
 const (
@@ -31,35 +29,47 @@ func newHTTPReader() *httpReader {
 	return h
 }
 
-// runHTTP passes if the status is one of 200 to 399 and the answer's body, or
-// its first MaxOutputBytes, come whole and in time.
-func (p *prober) runHTTP(ctx context.Context, what probe, deadline time.Time, last string) outcome {
-	c, err := dial(ctx, what.target, deadline)
+// answer is the end of an HTTP probe. It passes if the status is one of 200 to
+// 399 and the answer's body, or its first MaxOutputBytes, come whole; the error says what did not.
+func (f *flight) answer(h *httpReader, from io.Reader) (outcome, error) {
+	status, err := h.read(from)
 	if err != nil {
-		return failure(err)
-	}
-	defer c.close()
-	stop, err := c.wait(ctx, deadline)
-	if err != nil {
-		return failure(err)
-	}
-	defer stop()
-	if _, err := c.file.Write(what.request); err != nil {
-		return failure(fmt.Errorf("send the request: %w", err))
-	}
-	status, err := p.http.read(c.file)
-	if err != nil {
-		return failure(err)
+		return outcome{}, err
 	}
 	out := outcome{result: resultStatus}
 	if status >= 200 && status <= 399 {
 		out.result = resultPass
 	}
-	if out.output = last; last != string(p.http.out) {
-		out.output = clip(string(p.http.out))
+	if out.output = f.last; f.last != string(h.out) {
+		out.output = clip(string(h.out))
 	}
-	return out
+	return out, nil
 }
+
+// prefixed reads what came already, then the rest.
+type prefixed struct {
+	got  []byte
+	rest io.Reader
+}
+
+// Read is io.Reader.
+func (p *prefixed) Read(b []byte) (int, error) {
+	if len(p.got) == 0 {
+		return p.rest.Read(b)
+	}
+	n := copy(b, p.got)
+	p.got = p.got[n:]
+	return n, nil
+}
+
+// errMore is read behind what came of an answer so far.
+var errMore = errors.New("there is more to come")
+
+// soFar ends what came so far.
+type soFar struct{}
+
+// Read is io.Reader.
+func (soFar) Read([]byte) (int, error) { return 0, errMore }
 
 // read returns the status, and leaves in h.out what is to be shown of the
 // answer.

@@ -13,9 +13,9 @@ import (
 // DefaultMaxProbes is how many probes run at once. Each takes one descriptor.
 const DefaultMaxProbes = 512
 
-// quantum separates two looks at what is due: a few probes a look cost less
-// than a look for each.
-const quantum = 10 * time.Millisecond
+// quantum separates two looks at what is due: some probes a look cost less than
+// a look for each.
+const quantum = 25 * time.Millisecond
 
 // Config says what a Runner uses. The zero value works.
 type Config struct {
@@ -54,7 +54,7 @@ type Runner struct {
 	set     bool      // Set was called
 	closed  bool
 
-	jobs chan job      // capacity MaxProbes, so that the scheduler never waits
+	slow chan *flight  // capacity MaxProbes, so that the scheduler never waits
 	wake chan struct{} // capacity 1: look again
 	save chan struct{} // capacity 1: the file is out of date
 
@@ -63,15 +63,6 @@ type Runner struct {
 	scheduler sync.WaitGroup // with the writer of the file
 	working   sync.WaitGroup
 	once      sync.Once
-}
-
-// job is a probe to make. It holds copies: the entry belongs to the table.
-type job struct {
-	entry   *entry
-	kind    Kind
-	probe   probe
-	timeout time.Duration
-	output  string // of the probe before
 }
 
 // Start begins with nothing to check; Set says what there is. The only error is
@@ -91,7 +82,7 @@ func Start(cfg Config) (*Runner, error) {
 	}
 	r := &Runner{
 		cfg: cfg, metrics: newMetrics(),
-		jobs: make(chan job, cfg.MaxProbes), wake: make(chan struct{}, 1), save: make(chan struct{}, 1),
+		slow: make(chan *flight, cfg.MaxProbes), wake: make(chan struct{}, 1), save: make(chan struct{}, 1),
 	}
 	if err := r.metrics.register(cfg.Metrics); err != nil {
 		return nil, err
@@ -148,16 +139,19 @@ func (r *Runner) Close() {
 		r.mu.Unlock()
 		r.cancel()
 		r.scheduler.Wait() // nothing is handed out any more
-		close(r.jobs)
+		close(r.slow)
 		r.working.Wait()
 		r.metrics.unregister(r.cfg.Metrics)
 	})
 }
 
-// schedule hands out what is due, and tells of changes. It owns the timer.
+// schedule makes the probes that are due, and tells of changes. It owns the
+// timer and the lane.
 func (r *Runner) schedule() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	lane := newLane(r)
+	var due []probe
 	for {
 		select {
 		case <-r.ctx.Done():
@@ -165,7 +159,10 @@ func (r *Runner) schedule() {
 		case <-timer.C:
 		case <-r.wake:
 		}
-		changed, sleep := r.dispatch()
+		due = r.due(due[:0])
+		lane.run(due)
+		clear(due)
+		changed, sleep := r.rest()
 		if changed && r.cfg.OnChange != nil {
 			r.cfg.OnChange()
 		}
@@ -173,12 +170,10 @@ func (r *Runner) schedule() {
 	}
 }
 
-// dispatch hands out what is due. It returns whether OnChange is owed, and how
-// long there is nothing to do unless woken.
-func (r *Runner) dispatch() (changed bool, sleep time.Duration) {
+// due takes the probes that are due, as far as there is room for them.
+func (r *Runner) due(due []probe) []probe {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	changed, r.changed = r.changed, false
 	now := r.cfg.Now()
 	for r.running < r.cfg.MaxProbes {
 		e := r.table.take(now)
@@ -186,47 +181,64 @@ func (r *Runner) dispatch() (changed bool, sleep time.Duration) {
 			break
 		}
 		r.running++
-		if r.workers < r.running {
-			r.workers++
-			r.working.Go(r.work)
-		}
-		r.jobs <- job{entry: e, kind: e.check.Kind, probe: e.probe(), timeout: e.check.timeout(), output: e.last.output}
+		due = append(due, e.probe())
 	}
+	return due
+}
+
+// rest returns whether OnChange is owed, and how long there is nothing to do
+// unless woken.
+func (r *Runner) rest() (changed bool, sleep time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed, r.changed = r.changed, false
 	r.metrics.running.Set(float64(r.running))
-	due, any := r.table.next()
+	next, any := r.table.next()
 	r.starved = any && r.running == r.cfg.MaxProbes
 	if !any || r.starved {
 		r.wakeAt = time.Time{}
 		return changed, time.Hour // until a worker or Set wakes it
 	}
-	sleep = max(due.Sub(now), quantum)
+	now := r.cfg.Now()
+	sleep = max(next.Sub(now), quantum)
 	r.wakeAt = now.Add(sleep)
 	return changed, sleep
 }
 
-// work makes probes until there are no more jobs.
+// hand gives a probe that has to wait to a worker, one per such probe.
+func (r *Runner) hand(f *flight) {
+	r.mu.Lock()
+	if r.workers < r.running {
+		r.workers++
+		r.working.Go(r.work)
+	}
+	r.mu.Unlock()
+	r.slow <- f
+}
+
+// work waits for one probe at a time until there are no more.
 func (r *Runner) work() {
-	tool := newProber()
-	for j := range r.jobs {
-		began := time.Now()
-		out := tool.run(r.ctx, j.probe, began.Add(j.timeout), j.output)
-		out.took = time.Since(began)
-		r.finish(j, out)
+	h := newHTTPReader()
+	for f := range r.slow {
+		r.finish(f, f.resume(r.ctx, h))
 	}
 }
 
-func (r *Runner) finish(j job, out outcome) {
+// finish takes the outcome of a probe in.
+func (r *Runner) finish(f *flight, out outcome) {
+	f.end()
+	out.took = time.Since(f.began)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--
 	if r.closed { // an outcome of being cut off says nothing
 		return
 	}
-	r.metrics.probed(j.kind, out)
-	in := j.entry.of
-	ch := r.table.finish(j.entry, out, r.cfg.Now(), r.cfg.Rand.Float64())
+	r.metrics.probed(f.kind, out)
+	in := f.entry.of
+	ch := r.table.finish(f.entry, out, r.cfg.Now(), r.cfg.Rand.Float64())
 	if ch.toPassing+ch.toCritical > 0 {
-		r.cfg.Log.Info("instance changed", "instance", in.key.String(), "passing", in.passing(), "check", j.entry.id, "output", out.output)
+		r.cfg.Log.Info("instance changed", "instance", in.key.String(), "passing", in.passing(), "check", f.entry.id, "output", out.output)
 	}
 	r.note(ch)
 }

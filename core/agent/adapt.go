@@ -44,7 +44,7 @@ func (i identity) Status() api.Status {
 // ready returns why the agent should not be relied on, or nil.
 func (a *Agent) ready() error {
 	if a.leaver.leaving() {
-		return errors.New("the node leaves its cluster")
+		return errors.New("the node " + a.leaver.what())
 	}
 	if silent := a.members.Snapshot().Silent; silent != "" {
 		return errors.New(silent)
@@ -96,7 +96,7 @@ func apiMembers(s *membership.Snapshot) []api.Member {
 func apiMember(m membership.Member) api.Member {
 	return api.Member{
 		ID: m.ID, Name: m.Name, Addr: m.Addr, Value: m.Value,
-		Since: m.Since, Self: m.Self, Role: roleMember,
+		Since: m.Since, Self: m.Self, Role: roleMember, HeldUntil: m.HeldUntil,
 	}
 }
 

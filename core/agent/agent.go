@@ -166,7 +166,7 @@ func (a *Agent) wait(ctx context.Context, signals <-chan os.Signal) {
 			a.log.Info("stopping", "reason", context.Cause(ctx).Error())
 			return
 		case <-a.leaver.asked():
-			a.log.Info("stopping", "reason", "asked to leave over the API")
+			a.log.Info("stopping", "reason", "asked over the API", "how", a.leaver.what())
 			return
 		case s := <-signals:
 			if s == syscall.SIGHUP {
@@ -190,7 +190,7 @@ func (a *Agent) stop(opened *cleanups, signals <-chan os.Signal) error {
 	go func() {
 		defer close(done)
 		if err := a.leaver.Leave(ctx); err != nil {
-			a.log.Warn("left without knowing that others heard it; they may take this node for failed", "error", err)
+			a.log.Warn("stopped without knowing that others heard of it; they may take this node for failed", "how", a.leaver.what(), "error", err)
 		}
 		opened.run(ctx)
 	}()

@@ -120,7 +120,7 @@ func (a *Agent) startMembership(c *cleanups) error {
 		return err
 	}
 	a.listeners = append([]api.Listener{{Name: "gossip.bind", Address: a.members.LocalAddr().String()}}, a.listeners...)
-	a.leaver = newLeaver(a.members.Leave, cfg.ShutdownTimeout)
+	a.leaver = newLeaver(a.members, cfg.ShutdownTimeout)
 	c.add(func(context.Context) {
 		if err := a.members.Close(); err != nil {
 			a.log.Warn("membership did not close cleanly", "error", err)

@@ -13,8 +13,22 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/config"
 )
+
+// fakeDeparture is a membership that only ends. Nil functions do nothing.
+type fakeDeparture struct {
+	leave   func(context.Context) error
+	hold    func(context.Context, time.Duration) error
+	refusal error
+}
+
+func (f *fakeDeparture) Leave(ctx context.Context) error { return f.leave(ctx) }
+
+func (f *fakeDeparture) Hold(ctx context.Context, d time.Duration) error { return f.hold(ctx, d) }
+
+func (f *fakeDeparture) CanHold(time.Duration) error { return f.refusal }
 
 // stopping returns an agent whose Leave does what leave says.
 func stopping(t *testing.T, leave func(context.Context) error) *Agent {
@@ -25,7 +39,7 @@ func stopping(t *testing.T, leave func(context.Context) error) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.leaver = newLeaver(leave, cfg.ShutdownTimeout)
+	a.leaver = newLeaver(&fakeDeparture{leave: leave}, cfg.ShutdownTimeout)
 	return a
 }
 
@@ -102,7 +116,7 @@ func TestLeaveOnceForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		calls := 0
-		l := newLeaver(func(context.Context) error { calls++; <-release; return errors.New("unheard") }, time.Minute)
+		l := newLeaver(&fakeDeparture{leave: func(context.Context) error { calls++; <-release; return errors.New("unheard") }}, time.Minute)
 		if l.leaving() {
 			t.Error("leaving before anybody asked")
 		}
@@ -128,6 +142,33 @@ func TestLeaveOnceForAll(t *testing.T) {
 			t.Errorf("left %d times", calls)
 		}
 	})
+}
+
+// A restart that cannot be announced changes nothing; one that is announced is
+// the only end, and no good-bye follows.
+func TestRestartInPlaceOfLeave(t *testing.T) {
+	var held time.Duration
+	d := &fakeDeparture{
+		leave:   func(context.Context) error { t.Error("said good-bye"); return nil },
+		hold:    func(_ context.Context, d time.Duration) error { held = d; return nil },
+		refusal: errors.New("nothing to come back with"),
+	}
+	l := newLeaver(d, time.Minute)
+	if err := l.Restart(t.Context(), time.Second); !errors.Is(err, api.ErrNoRestart) || !errors.Is(err, d.refusal) || l.leaving() {
+		t.Errorf("refused with %v, leaving: %v", err, l.leaving())
+	}
+	d.refusal = nil
+	if err := l.Restart(t.Context(), 7*time.Second); err != nil || held != 7*time.Second || l.what() != "restarts" {
+		t.Errorf("%v, held for %v, it %s", err, held, l.what())
+	}
+	<-l.asked()
+	if err := l.Leave(t.Context()); err != nil {
+		t.Error(err)
+	}
+	d.refusal = errors.New("once is enough")
+	if err := l.Restart(t.Context(), time.Second); err != nil {
+		t.Errorf("the end that is under way: %v", err)
+	}
 }
 
 func TestCleanupsRunNewestFirst(t *testing.T) {

@@ -138,8 +138,12 @@ func (a *app) printEvent(e client.Event, line eventLine) error {
 		return err
 	}
 	transition := paint(a.env.colour(), stateColour(e.Member.State), fmt.Sprintf("%-9s", e.Kind))
+	detail := eventDetail(e, line.names)
+	if until := e.Member.HeldUntil; !until.IsZero() {
+		detail += ", back by " + clock(a.env, until, time.TimeOnly)
+	}
 	_, err := fmt.Fprintf(a.env.Stdout, "%s  %-*s  %s  %s\n",
-		clock(a.env, e.At, eventTime), line.nameWidth, printable(e.Member.Name), transition, eventDetail(e, line.names))
+		clock(a.env, e.At, eventTime), line.nameWidth, printable(e.Member.Name), transition, detail)
 	return err
 }
 

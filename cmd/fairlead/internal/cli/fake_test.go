@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"log/slog"
 	"net/netip"
@@ -25,6 +26,14 @@ func (f fakeAgent) Status() api.Status {
 }
 func (f fakeAgent) Members() (uint64, []api.Member) { return 1, f.members }
 func (fakeAgent) Leave(context.Context) error       { return nil }
+
+func (fakeAgent) Restart(_ context.Context, hold time.Duration) error {
+	if hold > 30*time.Second {
+		return fmt.Errorf("%w: %v is too long", api.ErrNoRestart, hold)
+	}
+	return nil
+}
+
 func (fakeAgent) Settings() []api.Setting {
 	return []api.Setting{{Key: "node.name", Value: "n1", Origin: "default"}, {Key: "gossip.bind", Value: "127.0.0.1:7400", Origin: "f.yaml:2"}}
 }

@@ -8,40 +8,79 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// leaveTimeout is above any sensible shutdown_timeout: the agent bounds its
-// own stop, this bounds the wait for an agent that hangs.
-const leaveTimeout = 2 * time.Minute
+const (
+	// leaveTimeout is above any sensible shutdown_timeout: the agent bounds its
+	// own stop, this bounds the wait for an agent that hangs.
+	leaveTimeout = 2 * time.Minute
+	// defaultHold is enough for a package to be unpacked and an agent to start.
+	defaultHold = 15 * time.Second
+	maxHold     = 30 * time.Second
+)
 
 func (a *app) leaveCommand() *cobra.Command {
-	return &cobra.Command{
+	var restart bool
+	var hold time.Duration
+	cmd := &cobra.Command{
 		Use:   "leave",
 		Short: "Make the node leave its cluster and stop its agent",
 		Long: `Make the node say left, so that the others do not take it for failed, and stop
-its agent. Returns when the agent no longer answers. A restarted agent rejoins.`,
+its agent. Returns when the agent no longer answers. A restarted agent rejoins.
+
+With --restart the node announces that it will be back within --hold, at most
+30s, in place of its good-bye: meanwhile the others keep it and its endpoints,
+and nobody accuses it. Use it to upgrade or to restart an agent whose services
+and plugins go on without it (on_host_loss: serve). It is for one start: a node
+that did not come back in time is found to have failed, like any other.
+
+    fairlead leave --restart --hold 20s && systemctl start fairlead`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), leaveTimeout)
-			defer cancel()
-			c, err := a.connect(ctx)
-			if err != nil {
-				return err
+			switch {
+			case hold < time.Millisecond || hold > maxHold:
+				return usagef(cmd, "--hold is %v: want 1ms to %v", hold, maxHold)
+			case !restart && cmd.Flags().Changed("hold"):
+				return usagef(cmd, "--hold goes with --restart: a node that leaves is not waited for")
+			case !restart:
+				hold = 0
 			}
-			defer c.Close()
-			name, err := c.Leave(ctx)
-			if err != nil {
-				return err
-			}
-			if err := awaitGone(ctx, c.Target()); err != nil {
-				return err
-			}
-			if a.output == "json" {
-				return printJSON(a.env.Stdout, struct {
-					Name  string `json:"name"`
-					State string `json:"state"`
-				}{name, "left"})
-			}
-			_, err = fmt.Fprintf(a.env.Stdout, "%s left its cluster and its agent stopped\n", printable(name))
-			return err
+			return a.leave(cmd.Context(), hold)
 		},
 	}
+	cmd.Flags().BoolVar(&restart, "restart", false, "announce a restart in place of a good-bye")
+	cmd.Flags().DurationVar(&hold, "hold", defaultHold, "with --restart, how soon the agent is back, at most 30s")
+	return cmd
+}
+
+// leave ends the agent, for good or, with a hold, for a restart.
+func (a *app) leave(ctx context.Context, hold time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	out := struct {
+		Name  string `json:"name"`
+		State string `json:"state"`
+		Hold  string `json:"hold,omitempty"`
+	}{State: "left"}
+	said := "left its cluster and its agent stopped"
+	end := c.Leave
+	if hold > 0 {
+		out.State, out.Hold = "restarting", hold.String()
+		said = fmt.Sprintf("announced a restart and its agent stopped: start it again within %v", hold)
+		end = func(ctx context.Context) (string, error) { return c.Restart(ctx, hold) }
+	}
+	if out.Name, err = end(ctx); err != nil {
+		return err
+	}
+	if err := awaitGone(ctx, c.Target()); err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return printJSON(a.env.Stdout, out)
+	}
+	_, err = fmt.Fprintf(a.env.Stdout, "%s %s\n", printable(out.Name), said)
+	return err
 }

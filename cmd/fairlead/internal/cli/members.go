@@ -32,8 +32,9 @@ func (a *app) membersCommand() *cobra.Command {
 		Long: `List the nodes of the cluster as one agent sees them.
 
 Each is alive, suspect (a probe went unanswered; it may still refute), dead (it
-did not refute in time) or left (it said good-bye). EPOCH counts the starts of
-the node, INC is raised when it refutes; SINCE is when the state last changed.`,
+did not refute in time) or left (it said good-bye). One that announced a restart
+is alive, and shows when it is to be back by. EPOCH counts the starts of the
+node, INC is raised when it refutes; SINCE is when the state last changed.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.call(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -73,7 +74,11 @@ func membersJSON(members []client.Member) []memberJSON {
 func printMembers(w io.Writer, env Env, members []client.Member) error {
 	rows := [][]cell{cells("NAME", "ID", "STATE", "ADDRESS", "EPOCH", "INC", "SINCE")}
 	for _, m := range members {
-		row := cells(printable(m.Name), m.ID.String(), m.State.String(), m.Addr,
+		state := m.State.String()
+		if !m.HeldUntil.IsZero() {
+			state += ", back by " + clock(env, m.HeldUntil, time.TimeOnly)
+		}
+		row := cells(printable(m.Name), m.ID.String(), state, m.Addr,
 			strconv.FormatUint(m.Epoch, 10), strconv.FormatUint(m.Incarnation, 10),
 			clock(env, m.Since, time.DateTime))
 		row[2].sgr = stateColour(m.State)

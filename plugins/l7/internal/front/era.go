@@ -19,7 +19,7 @@ type era struct {
 	conns  chan net.Conn
 	over   chan struct{} // closed by Close
 	once   sync.Once
-	open   atomic.Int64 // connections
+	open   atomic.Int64 // connections, those on their way to the server included
 	served chan struct{}
 }
 
@@ -34,8 +34,6 @@ func newEra(s settings.Settings, handler http.Handler, log *slog.Logger) *era {
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
-			case http.StateNew:
-				e.open.Add(1)
 			case http.StateClosed, http.StateHijacked:
 				e.open.Add(-1)
 			default:
@@ -49,11 +47,12 @@ func newEra(s settings.Settings, handler http.Handler, log *slog.Logger) *era {
 	return e
 }
 
-// take hands a connection to the server.
+// take hands a connection, which open counts already, to the server.
 func (e *era) take(c net.Conn) {
 	select {
 	case e.conns <- c:
 	case <-e.over:
+		e.open.Add(-1)
 		_ = c.Close()
 	}
 }

@@ -79,8 +79,7 @@ func sameServer(a, b settings.Settings) bool {
 	return a.H2C == b.H2C && a.MaxHeaderBytes == b.MaxHeaderBytes && a.Timeouts.Header == b.Timeouts.Header && a.Timeouts.Idle == b.Timeouts.Idle
 }
 
-// retire ends the eras that have no connection, but not the one in force until
-// now: a connection may be on its way there.
+// retire ends the eras that have no connection, but the one in force.
 func (f *Front) retire() {
 	if len(f.eras) < 2 {
 		return
@@ -159,6 +158,16 @@ func (f *Front) reopen(old *door) error {
 // hand gives a connection to the era in force.
 func (f *Front) hand(c net.Conn) {
 	now := f.now.Load()
+	for {
+		// Invariant: an era that is not in force and has no connection gets none.
+		now.era.open.Add(1)
+		again := f.now.Load()
+		if again == now {
+			break
+		}
+		now.era.open.Add(-1)
+		now = again
+	}
 	now.era.take(http1.NewGuard(c, http1.Limits{
 		HeaderBytes: now.settings.MaxHeaderBytes, HeaderTimeout: now.settings.Timeouts.Header, H2C: now.settings.H2C,
 	}))

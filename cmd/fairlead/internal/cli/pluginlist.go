@@ -15,7 +15,7 @@ import (
 // added at the end and never renamed.
 type pluginJSON struct {
 	Name    string   `json:"name"`
-	State   string   `json:"state"` // chosen, available, shadowed, refused, failed, missing
+	State   string   `json:"state"` // see the help of the command
 	Version string   `json:"version"`
 	Layers  []string `json:"layers"`
 	Path    string   `json:"path"`
@@ -25,6 +25,8 @@ type pluginJSON struct {
 	Capabilities []string `json:"capabilities"`
 	Reason       string   `json:"reason"`
 	Remedy       string   `json:"remedy"`
+	// Live is what a running agent tells of one that it hosts, null otherwise.
+	Live *pluginLiveJSON `json:"live"`
 }
 
 // pluginListJSON is the whole answer.
@@ -32,22 +34,35 @@ type pluginListJSON struct {
 	Plugins  []pluginJSON         `json:"plugins"`
 	Problems []string             `json:"problems"`
 	Decision *pluginhost.Decision `json:"decision"` // null: no agent has decided
+	Agent    string               `json:"agent"`    // that answered; empty: none did
 }
 
 func (a *app) pluginListCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the data planes of this host, used or not and why",
-		Long: `List the data planes that an agent with this configuration and environment finds.
+		Short: "List the data planes of this host, how they fare, and why others do not run",
+		Long: `List the data planes of the agent that answers, and how each fares. If none does,
+list those that an agent with this configuration and environment finds.
 
-STATE is
-  chosen     the agent runs it, as it decided at its last start
-  available  it could run
-  shadowed   another file of that name comes first
-  refused    it is not run: its owner, its mode, its manifest, …
-  failed     it starts and does not say what it is
-  missing    the agent asks for it and it is not there
+STATE of one that the agent hosts is
+  ready       it runs and is kept up to date
+  starting, configured, discovered
+              it is on its way
+  backoff     it was lost or did not start, and is tried again soon
+  crash-loop  so for the fifth time in a minute; tried again each 30 s
+  refused     its file may not be run, or is gone; tried again when that changes
+  rejected    its settings are wrong; tried again when they change
+of one that runs by itself and follows the agent, following, or gone, and of
+others
+  available   it could run
+  shadowed    another file of that name comes first
+  refused     it would not be run: its owner, its mode, its manifest, …
+  missing     the agent asks for it and it is not there
+and, without an agent that answers,
+  chosen      the agent runs it, as it decided at its last start
+  failed      it starts and does not say what it is
+GENERATION is the last that it applied, RESTARTS counts lives after the first.
 CAPABILITIES are those that its manifest gives it; "all" means that it has no
 manifest and gets those of the agent.`,
 		Args: noArgs,
@@ -55,6 +70,13 @@ manifest and gets those of the agent.`,
 			return a.withPlugins(file, func(p *plugins) error {
 				ctx, stop := a.signalled(cmd.Context())
 				defer stop()
+				list, answered, err := a.live(ctx, p)
+				switch {
+				case err != nil:
+					return err
+				case answered:
+					return a.printLive(list)
+				}
 				return a.printPlugins(p.list(ctx))
 			})
 		},
@@ -164,5 +186,5 @@ func pluginColour(state string) string {
 	case "shadowed", "missing":
 		return "2" // faint
 	}
-	return ""
+	return liveColour(state)
 }

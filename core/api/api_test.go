@@ -25,7 +25,7 @@ var (
 	since = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	n1    = api.Member{
 		ID: 0xa1, Name: "n1", Addr: netip.MustParseAddrPort("127.0.0.1:7400"), Since: since, Self: true, Role: "member",
-		Value: model.Value{Epoch: 3, Incarnation: 1, State: model.StateAlive},
+		Value: model.Value{Epoch: 3, Incarnation: 1, State: model.StateAlive}, HeldUntil: since.Add(20 * time.Second),
 	}
 	n2 = api.Member{
 		ID: 0xa2, Name: "n2", Addr: netip.MustParseAddrPort("[::1]:7400"), Since: since, Role: "member",
@@ -35,9 +35,9 @@ var (
 
 // fake is an agent whose answers are fixed; the functions may be replaced.
 type fake struct {
-	leave  func(context.Context) error
+	leave   func(context.Context) error
 	restart func(context.Context, time.Duration) error
-	events func(ctx context.Context, after uint64, follow bool) iter.Seq2[api.Event, error]
+	events  func(ctx context.Context, after uint64, follow bool) iter.Seq2[api.Event, error]
 }
 
 func (f *fake) Status() api.Status {
@@ -49,6 +49,7 @@ func (f *fake) Status() api.Status {
 func (f *fake) Members() (uint64, []api.Member) { return 7, []api.Member{n1, n2} }
 func (f *fake) Leave(ctx context.Context) error { return f.leave(ctx) }
 func (f *fake) Restart(ctx context.Context, hold time.Duration) error { return f.restart(ctx, hold) }
+
 func (f *fake) Settings() []api.Setting {
 	return []api.Setting{{Key: "node.name", Value: "n1", Origin: "flag --node.name"}}
 }
@@ -128,7 +129,7 @@ func TestAnswersArriveWhole(t *testing.T) {
 
 	members, err := c.Members(ctx)
 	want := []client.Member{
-		{ID: 0xa1, Name: "n1", Addr: "127.0.0.1:7400", State: model.StateAlive, Epoch: 3, Incarnation: 1, Since: since, Self: true, Role: "member"},
+		{ID: 0xa1, Name: "n1", Addr: "127.0.0.1:7400", State: model.StateAlive, Epoch: 3, Incarnation: 1, Since: since, Self: true, Role: "member", HeldUntil: since.Add(20 * time.Second)},
 		{ID: 0xa2, Name: "n2", Addr: "[::1]:7400", State: model.StateDead, Epoch: 1, Incarnation: 4, Since: since, Role: "member"},
 	}
 	if err != nil || !reflect.DeepEqual(members, want) {

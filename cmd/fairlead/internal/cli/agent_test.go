@@ -69,6 +69,39 @@ func TestAgentLifeByCommands(t *testing.T) {
 	}
 }
 
+// A node that restarts says when to have it back; one that would come back as
+// another node goes on.
+func TestLeaveForARestart(t *testing.T) {
+	dir := shortDir(t)
+	agent := newCommand(t)
+	agent.start(agentArgs(dir, "n1")...)
+	agent.waitOutput(t, "msg=ready")
+	leave := newCommand(t)
+	socket := filepath.Join(dir, "api.sock")
+	if code := leave.run("leave", "--restart", "--hold", "20s", "--api", socket); code != 0 ||
+		leave.out.String() != "n1 announced a restart and its agent stopped: start it again within 20s\n" {
+		t.Errorf("leave: %d: %s%s", code, leave.out.String(), leave.err.String())
+	}
+	if code := agent.wait(t); code != 0 || strings.Contains(agent.err.String(), "kind=left") {
+		t.Errorf("the agent: exit code %d\n%s", code, agent.err.String())
+	}
+
+	agent = newCommand(t)
+	agent.start(append(agentArgs(dir, "n1"), "--node.in_memory")...)
+	agent.waitOutput(t, "msg=ready")
+	leave = newCommand(t)
+	if code := leave.run("leave", "--restart", "--api", socket); code != 1 || !strings.Contains(leave.err.String(), "let it leave") {
+		t.Errorf("in memory: %d: %s%s", code, leave.out.String(), leave.err.String())
+	}
+	leave = newCommand(t)
+	if code := leave.run("leave", "-o", "json", "--api", socket); code != 0 || !strings.Contains(leave.out.String(), `"state":"left"`) || strings.Contains(leave.out.String(), "hold") {
+		t.Errorf("after it: %d: %s%s", code, leave.out.String(), leave.err.String())
+	}
+	if code := agent.wait(t); code != 0 {
+		t.Errorf("the agent in memory: exit code %d", code)
+	}
+}
+
 func TestAgentStopsBySignal(t *testing.T) {
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		agent := newCommand(t)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // The forms that scripts and people rely on, byte for byte.
@@ -61,6 +62,20 @@ func TestMembersOfAnUnreadyAgentComeWithTheReason(t *testing.T) {
 	golden(t, "members.json", cmd.out.String())
 	if want := "fairlead: n1 is not ready: its data directory is a copy\n"; cmd.err.String() != want {
 		t.Errorf("stderr %q, want %q", cmd.err.String(), want)
+	}
+}
+
+// Who announced a restart is alive, and shows until when it may take.
+func TestMembersAndEventsOfARestart(t *testing.T) {
+	members := fakeMembers()
+	members[0].HeldUntil = now().Add(20 * time.Second)
+	socket := serve(t, fakeAgent{members: members}, filepath.Join(shortDir(t), "api.sock"))
+	by := "back by " + now().Add(20*time.Second).Format(time.TimeOnly)
+	for args, want := range map[string]string{"members": "alive, " + by, "events": by, "members -o json": `"state":"alive"`} {
+		cmd := newCommand(t)
+		if code := cmd.run(append(strings.Fields(args), "--api", socket)...); code != 0 || !strings.Contains(cmd.out.String(), want) {
+			t.Errorf("%s: exit code %d, want %q:\n%s%s", args, code, want, cmd.out.String(), cmd.err.String())
+		}
 	}
 }
 

@@ -57,6 +57,8 @@ func TestExitCodes(t *testing.T) {
 		{"config validate /nonexistent.yaml", 1, "", "cannot read"},
 		{"config show --config " + good, 0, "cluster.name", ""},
 		{"config show --config " + bad, 1, "", "node.nmae"},
+		{"leave --restart --hold 31s", 2, "", "--hold is 31s: want 1ms to 30s"},
+		{"leave --hold 10s", 2, "", "--hold goes with --restart"},
 	}
 	for _, c := range cases {
 		t.Run(c.args, func(t *testing.T) {

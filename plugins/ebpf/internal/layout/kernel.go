@@ -1,0 +1,41 @@
+package layout
+
+import "github.com/fairlead/fairlead/dataplane"
+
+// Kernel is the maps that a table fills. What has no error is memory.
+type Kernel interface {
+	// Slots is the memory of slots at … at+n-1 of a family, header included.
+	Slots(f Family, at uint32, n int) []byte
+	// Hits is the memory that counts how often each of these was chosen.
+	Hits(f Family, at uint32, n int) []uint64
+	// Publish stores the two words of a frontend, each atomically.
+	Publish(id uint32, home, foreign Publication)
+	// Published loads them.
+	Published(id uint32) (home, foreign Publication)
+
+	// InsertFrontend lets an address lead to an id. It fails if the map is full.
+	InsertFrontend(b dataplane.Binding, id uint32) error
+	// DeleteFrontend undoes that. An address that is not there is no error.
+	DeleteFrontend(b dataplane.Binding) error
+	// NameService keeps a name for the next process.
+	NameService(id uint32, k dataplane.Key) error
+	// ForgetService undoes that.
+	ForgetService(id uint32) error
+
+	// Grace returns when every program that was running has ended.
+	Grace() error
+}
+
+// Size is how much the maps hold.
+type Size struct {
+	Frontends uint32           // of each family, and ids
+	Services  uint32           // names
+	Slots     [Families]uint32 // headers included
+}
+
+// Dump is what is in the maps of a kernel, as found by a process that did not put
+// it there.
+type Dump struct {
+	Frontends map[dataplane.Binding]uint32
+	Services  map[uint32]dataplane.Key
+}

@@ -40,11 +40,10 @@ func (e *entry) probe() probe {
 
 func (f *flight) deadline() time.Time { return f.began.Add(f.timeout) }
 
-// request returns what a probe sends; not nil, so that an entry that has none is
-// one that is never probed.
+// request returns what a probe of HTTP sends.
 func request(e *entry) []byte {
 	if e.check.Kind != HTTP {
-		return []byte{}
+		return nil
 	}
 	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: fairlead-health\r\nAccept: */*\r\nConnection: close\r\n\r\n",
 		e.check.Path, e.target)

@@ -15,7 +15,7 @@ const DefaultMaxProbes = 512
 
 // quantum separates two looks at what is due: some probes a look cost less than
 // a look for each.
-const quantum = 25 * time.Millisecond
+const quantum = 50 * time.Millisecond
 
 // Config says what a Runner uses. The zero value works.
 type Config struct {

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"net/netip"
 	"strconv"
 	"time"
@@ -146,30 +147,39 @@ func (in *instance) has(ids []string) bool {
 }
 
 // identities returns those of the checks of def; a second one of the same kind
-// gets a number.
+// gets a number. One that cannot be probed is another check than one that can.
 func identities(def Instance) []string {
 	ids := make([]string, len(def.Checks))
 	seen := map[string]int{}
 	for i, c := range def.Checks {
 		id := c.identity(def.Addr)
-		if seen[id]++; seen[id] > 1 {
-			ids[i] = id + " #" + strconv.Itoa(seen[id])
-		} else {
-			ids[i] = id
+		if usable(c, def.Addr) != nil {
+			id += " (bad)"
 		}
+		if seen[id]++; seen[id] > 1 {
+			id += " #" + strconv.Itoa(seen[id])
+		}
+		ids[i] = id
 	}
 	return ids
+}
+
+// usable says why a check of an instance at addr cannot be probed.
+func usable(c Check, addr netip.AddrPort) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if to := c.Target(addr); !isTarget(to) {
+		return fmt.Errorf("%w: the instance's address %s: set the ip:port where it listens", ErrCheck, to)
+	}
+	return nil
 }
 
 func (t *table) newEntry(in *instance, c Check, id string, now time.Time, u float64, ch *changes) *entry {
 	e := &entry{of: in, check: c, id: id, target: c.Target(in.addr), place: -1}
 	t.checks++
-	if err := c.Validate(); err != nil {
-		e.last = outcome{result: resultError, output: err.Error()}
-		return e
-	}
-	if !isTarget(e.target) {
-		e.last = outcome{result: resultError, output: "health: the instance has no usable address: " + e.target.String()}
+	if err := usable(c, in.addr); err != nil {
+		e.last = outcome{result: resultError, output: clip(err.Error())}
 		return e
 	}
 	e.request = request(e)
@@ -187,10 +197,6 @@ func (t *table) newEntry(in *instance, c Check, id string, now time.Time, u floa
 func (t *table) retime(e *entry, c Check, now time.Time, u float64, ch *changes) {
 	was := e.check
 	e.check = c
-	if c.Validate() != nil || e.request == nil {
-		e.check = was
-		return
-	}
 	if c.Interval >= was.Interval || e.place < 0 {
 		return
 	}

@@ -14,40 +14,58 @@ import (
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 )
 
-// TestPluginBadNeighbour: a bad plugin is one clear error that names it and the
-// remedy. The agent goes on, and the plugin beside it serves.
+// TestPluginBadNeighbour: a bad plugin, asked for by its name, is one clear error
+// that names it and the remedy, and a state that can be asked for. The agent goes
+// on, and the plugin beside it serves.
 func TestPluginBadNeighbour(t *testing.T) {
 	for _, test := range []struct {
 		flaw   string
 		want   []string // in one line of the log
+		state  string
 		within time.Duration
 	}{
-		{"garbage", []string{`"WARN"`, "fairlead-dataplane-l7", "hello, I am a web server", "writes nothing to standard output before the handshake"}, 0},
-		{"silent", []string{`"WARN"`, "fairlead-dataplane-l7", "did not shake hands within 500ms", "raise plugins.l7.start_timeout"}, 0},
-		{"dies", []string{`"WARN"`, "fairlead-dataplane-l7", "exit status 3", "cannot find my head", "run it by hand"}, 0},
-		{"version", []string{`"WARN"`, "fairlead-dataplane-l7", "speaks version 7 of the contract", "install the build of the plugin that goes with"}, 0},
-		{"hash", []string{`"WARN"`, "fairlead-dataplane-l7", "its manifest says", "install the plugin again"}, 0},
-		{"flood", []string{`"WARN"`, `"l7"`, "the plugin writes more than the log takes"}, 0},
-		{"hang", []string{`"WARN"`, `"l7"`, "the provider was not reconciled", "see why the provider is slow"}, 8 * time.Second},
-		{"lie", []string{`"WARN"`, `"l7"`, "1 was sent, 8 was answered", "this is a fault of the provider"}, 0},
-		{"unconfigured", []string{`"ERROR"`, `"l7"`, "crash-loop", "not configured"}, 8 * time.Second},
+		{"garbage", []string{`"ERROR"`, "fairlead-dataplane-l7", "hello, I am a web server", "writes nothing to standard output before the handshake"}, "crash-loop", 0},
+		{"silent", []string{`"ERROR"`, "fairlead-dataplane-l7", "did not shake hands within 500ms", "raise plugins.l7.start_timeout"}, "crash-loop", 0},
+		{"dies", []string{`"ERROR"`, "fairlead-dataplane-l7", "exit status 3", "cannot find my head", "run it by hand"}, "crash-loop", 0},
+		{"version", []string{`"ERROR"`, "fairlead-dataplane-l7", "speaks version 7 of the contract", "install the build of the plugin that goes with"}, "crash-loop", 0},
+		{"hash", []string{`"ERROR"`, "fairlead-dataplane-l7", "its manifest says", "install the plugin again"}, "refused", 0},
+		{"writable", []string{`"ERROR"`, "fairlead-dataplane-l7", "others than its owner may write it", "chmod go-w"}, "refused", 0},
+		{"settings", []string{`"ERROR"`, `"l7"`, "plugins.l7.moon", "remove it"}, "rejected", 0},
+		{"flood", []string{`"WARN"`, `"l7"`, "the plugin writes more than the log takes"}, "ready", 0},
+		{"hang", []string{`"WARN"`, `"l7"`, "the provider was not reconciled", "see why the provider is slow"}, "ready", 8 * time.Second},
+		{"lie", []string{`"WARN"`, `"l7"`, "1 was sent, 8 was answered", "this is a fault of the provider"}, "ready", 0},
+		{"children", []string{`"INFO"`, `"l7"`, "plugin is ready"}, "ready", 0},
+		{"unconfigured", []string{`"ERROR"`, `"l7"`, "crash-loop", "not configured"}, "crash-loop", 8 * time.Second},
 	} {
 		t.Run(test.flaw, func(t *testing.T) {
 			t.Parallel()
-			a := newHost(t)
-			if test.flaw == "silent" {
+			a := newHost(t, "ebpf", "l7")
+			switch test.flaw {
+			case "silent":
 				a.args = append(a.args, "--plugins", `{"l7":{"start_timeout":"500ms"}}`)
+			case "settings":
+				a.args = append(a.args, "--plugins", `{"l7":{"moon":true}}`)
 			}
 			a.install("flawed", "ebpf")
 			path := a.install("flawed", "l7", test.flaw)
-			if test.flaw == "hash" {
+			switch test.flaw {
+			case "hash":
 				writeManifest(t, path, strings.Repeat("5a", 32))
+			case "writable":
+				if err := os.Chmod(path, 0o777); err != nil {
+					t.Fatal(err)
+				}
 			}
 			a.start()
 			good := a.ready("ebpf", 1)
 			socket := a.socketOf(good)
 			was := a.served(socket)
 			a.eventually(max(test.within, 5*time.Second), "the error is in the log", func() error { return a.printed(test.want...) })
+
+			a.eventually(30*time.Second, "its state is shown", func() error { return a.shows("l7", test.state) })
+			if err := a.shows("ebpf", "ready"); err != nil {
+				t.Error(err)
+			}
 
 			if is, err := serves(socket); err != nil || is.Generation != was.Generation {
 				t.Errorf("the plugin beside it has %+v, %v; before %+v", is, err, was)
@@ -57,6 +75,9 @@ func TestPluginBadNeighbour(t *testing.T) {
 			}
 			if lines := strings.Count(a.proc.Output(), "\n"); lines > 1500 {
 				t.Errorf("the log has %d lines", lines)
+			}
+			if n := len(a.entries("plugin does not run")); n > 4 || n > 1 && (test.state == "refused" || test.state == "rejected") {
+				t.Errorf("the log says %d times that it does not run", n)
 			}
 			if n := len(a.entries("plugin was lost")); n > 0 && test.flaw != "unconfigured" {
 				t.Errorf("plugins were lost: %v", a.entries("plugin was lost"))
@@ -102,9 +123,10 @@ func (a *agent) refuses(start func(), words ...string) {
 	}
 }
 
-// TestPluginNamedAndBad: who writes the name of a plugin that cannot run gets
-// an error that says why, and no agent that serves less than was asked for.
-func TestPluginNamedAndBad(t *testing.T) {
+// TestPluginNamedAndUnable: who writes the name of a plugin that is not there, or
+// cannot work on this host, gets an error that says why, and no agent that serves
+// less than was asked for.
+func TestPluginNamedAndUnable(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
@@ -112,16 +134,13 @@ func TestPluginNamedAndBad(t *testing.T) {
 		want []string
 	}{
 		{"missing", func(*agent) {}, []string{"dataplane names fake", "not installed", "FAIRLEAD_PLUGIN_DIRS"}},
-		{"dies", func(a *agent) { a.install("flawed", "fake", "dies") }, []string{"dataplane names fake", "cannot find my head", "run it by hand"}},
-		{
-			"hash", func(a *agent) { writeManifest(a.t, a.install("fake", "fake"), strings.Repeat("5a", 32)) },
-			[]string{"dataplane names fake", "its manifest says", "install the plugin again"},
-		},
-		{"not executable", func(a *agent) {
-			if err := os.Chmod(a.install("fake", "fake"), 0o644); err != nil {
-				a.t.Fatal(err)
-			}
-		}, []string{"dataplane names fake", "is not executable", "chmod 0755"}},
+		{"unsupported", func(a *agent) { a.install("flawed", "fake", "unsupported") }, []string{"dataplane names fake", "UNSUPPORTED", "moon: there is none", "wait for the night"}},
+		{"inconclusive", func(a *agent) { a.install("flawed", "fake", "inconclusive") }, []string{"dataplane names fake", "INCONCLUSIVE", "moon: there is none", "wait for the night"}},
+		{"two of one scope", func(a *agent) {
+			a.args = append(a.args, "--dataplane", "fake,other")
+			a.install("flawed", "fake")
+			a.install("flawed", "other")
+		}, []string{"two L4 providers for local traffic, fake and other", "keep one"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -11,6 +11,8 @@
 //	lie           answers Reconcile for another generation
 //	children      starts a process that holds its pipes
 //	unconfigured  says in each Reconcile that it was never configured
+//	unsupported   says that it cannot work here
+//	inconclusive  says that it does not know
 package main
 
 import (
@@ -86,6 +88,22 @@ func (p *provider) Info() dataplane.Info {
 		i.Layers = []dataplane.Layer{dataplane.L7}
 	}
 	return i
+}
+
+// Probe says what the flaws want.
+func (p *provider) Probe(ctx context.Context) (dataplane.Report, error) {
+	verdict := dataplane.Supported
+	switch {
+	case p.has("unsupported"):
+		verdict = dataplane.Unsupported
+	case p.has("inconclusive"):
+		verdict = dataplane.Inconclusive
+	default:
+		return p.Provider.Probe(ctx)
+	}
+	return dataplane.Report{Verdict: verdict, Checks: []dataplane.Check{
+		{ID: "moon", Required: true, Result: verdict, Reason: "there is none", Remedy: "wait for the night"},
+	}}, nil
 }
 
 func (p *provider) Configure(ctx context.Context, c dataplane.Config) ([]dataplane.Diagnostic, error) {

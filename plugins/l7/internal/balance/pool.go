@@ -1,8 +1,7 @@
 package balance
 
 import (
-	"math"
-	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,102 +9,107 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// Source gives random bits, as the sources of math/rand/v2 do. A pool that
-// several goroutines use needs one for each of them, or one that is safe.
+// Source gives random bits, as the sources of math/rand/v2 do. Goroutines that
+// use a pool at once need one each, or one that is safe.
 type Source interface{ Uint64() uint64 }
 
-// Config holds what an operator may set; zero values are the defaults.
-type Config struct {
-	Foreign     bool          // connect to AddrForeign instead of Addr
-	Decay       time.Duration // of a latency; 5 s
-	EjectFor    time.Duration // after the first failure; 1 s, doubled by each failed trial
-	EjectAtMost time.Duration // 30 s
-	BoundedLoad float64       // an endpoint's share in a hash, of the mean; 1.25
-	RetryRatio  float64       // retries per request; 0.2
-	RetryFloor  float64       // retries per second in any case; 1
-	RetryBurst  int           // retries at once; 100
-}
-
-// Registry holds a Pool per service. One goroutine owns it; pools may be used
-// by any.
-type Registry struct {
-	cfg   Config
-	epoch time.Time
-	pools map[dataplane.Key]*Pool
-}
-
-// NewRegistry returns an empty registry.
-func NewRegistry(cfg Config, now time.Time) *Registry {
-	return &Registry{cfg: cfg, epoch: now, pools: make(map[dataplane.Key]*Pool)}
-}
-
-// Update makes the pool of a service follow its new version and returns it. The
-// pool of a key stays the same for as long as the service exists, and its
-// endpoints as long as they keep id and address. An endpoint that is not as
-// before is no longer ejected, unless it became suspect.
-func (r *Registry) Update(svc *dataplane.Service, now time.Time, rnd Source) *Pool {
-	p := r.pools[svc.Key]
-	if p == nil {
-		p = &Pool{}
-		r.pools[svc.Key] = p
-	}
-	return p
-}
-
-// Remove forgets a service. Leases of its endpoints stay valid.
-func (r *Registry) Remove(k dataplane.Key) { delete(r.pools, k) }
-
 // Pool chooses among the endpoints of one service. It is safe for concurrent
-// use.
+// use: a choice takes no lock.
 type Pool struct {
-	mu     sync.Mutex
-	budget Budget
+	common *common
+	budget *Budget
+	turn   atomic.Uint64 // of round robin; belongs to no version of the service
+	view   atomic.Pointer[view]
+	due    atomic.Int64 // when the next trial is due, in ns since the epoch
+
+	mu        sync.Mutex // of what changes the view
+	all       []*Endpoint
+	endpoints map[identity]*Endpoint // all, and those gone with requests in flight
+}
+
+// view is what the choices of one moment are made from. It is immutable.
+type view struct {
+	policy    dataplane.Balance
+	endpoints []*Endpoint // all
+	usable    candidates  // see dataplane.Service.Usable
+	live      candidates  // usable and not ejected; usable if all are ejected
 }
 
 // Choice is what one request asks of a pool.
 type Choice struct {
 	Hash    uint64      // what a hash policy goes by: see HashAddr and HashString
-	Tried   []*Endpoint // not these, if there is another
-	NoTrial bool        // the request could not be repeated: give it no ejected endpoint to try
+	Tried   []*Endpoint // not these
+	NoTrial bool        // the request could not be repeated: spare it the trial of an ejected endpoint
 }
 
 // Pick chooses an endpoint and counts a request in flight there until the
 // lease is released. ok is false if the service has no usable endpoint, or if
-// all of them were tried.
-func (p *Pool) Pick(now time.Time, rnd Source, c Choice) (l Lease, ok bool) { return Lease{}, false }
-
-// Len is the number of usable endpoints, ejected ones included.
-func (p *Pool) Len() int { return 0 }
-
-// Budget limits the retries of the service.
-func (p *Pool) Budget() *Budget { return &p.budget }
-
-// Endpoints returns every endpoint of the service, in the order of their ids,
-// for the connection pools and the metrics. The slice is not to be changed.
-func (p *Pool) Endpoints() []*Endpoint { return nil }
-
-// Endpoint is one endpoint of one service, for as long as it keeps its id and
-// its address.
-type Endpoint struct {
-	id       uint64
-	addr     netip.AddrPort
-	inFlight atomic.Int64
+// all of them were tried. Ejected endpoints are chosen for their trial, if all
+// are ejected, and if all others were tried.
+func (p *Pool) Pick(now time.Time, rnd Source, c Choice) (l Lease, ok bool) {
+	v := p.view.Load()
+	t := p.common.ns(now)
+	if t >= p.due.Load() && len(c.Tried) == 0 && !c.NoTrial {
+		if e := p.takeTrial(t); e != nil {
+			e.inFlight.Add(1)
+			return Lease{Endpoint: e, pool: p, trial: true}, true
+		}
+	}
+	from := &v.live
+	i := p.choose(v, from, t, rnd, &c)
+	if i < 0 && len(v.live.endpoints) < len(v.usable.endpoints) {
+		from = &v.usable
+		i = p.choose(v, from, t, rnd, &c)
+	}
+	if i < 0 {
+		return Lease{}, false
+	}
+	e := from.endpoints[i]
+	e.inFlight.Add(1)
+	return Lease{Endpoint: e, pool: p, trial: e.Ejected()}, true
 }
 
-// ID is the endpoint's id in its service.
-func (e *Endpoint) ID() uint64 { return e.id }
+// takeTrial returns the ejected endpoint whose trial is longest due, once: the
+// next one is a back-off away.
+func (p *Pool) takeTrial(now int64) *Endpoint {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := *p.view.Load()
+	var e *Endpoint
+	for _, c := range v.usable.endpoints {
+		if t := c.nextTrial.Load(); t != 0 && t <= now && (e == nil || t < e.nextTrial.Load()) {
+			e = c
+		}
+	}
+	if e != nil {
+		e.nextTrial.Store(now + int64(p.backoff(e.failures)))
+		p.publish(&v)
+	}
+	return e
+}
 
-// Addr is where to connect to.
-func (e *Endpoint) Addr() netip.AddrPort { return e.addr }
+// backoff is how long an endpoint stays ejected that failed so often.
+func (p *Pool) backoff(failures int) time.Duration {
+	cfg := &p.common.cfg
+	d := cfg.EjectFor
+	for ; failures > 1 && d < cfg.EjectAtMost; failures-- {
+		d *= 2
+	}
+	return min(d, cfg.EjectAtMost)
+}
 
-// Name is the name of the instance, for people.
-func (e *Endpoint) Name() string { return "" }
+// Len is the number of usable endpoints, ejected ones included.
+func (p *Pool) Len() int { return len(p.view.Load().usable.endpoints) }
 
-// InFlight is the number of leases that are not released.
-func (e *Endpoint) InFlight() int64 { return e.inFlight.Load() }
+// Hashed reports whether choices go by Choice.Hash.
+func (p *Pool) Hashed() bool { return p.view.Load().policy == dataplane.BalanceHash }
 
-// Ejected reports whether the endpoint is left out because it failed.
-func (e *Endpoint) Ejected() bool { return false }
+// Budget limits the retries of the service.
+func (p *Pool) Budget() *Budget { return p.budget }
+
+// Endpoints returns every endpoint of the service, draining ones too, in the
+// order of their ids.
+func (p *Pool) Endpoints() []*Endpoint { return slices.Clone(p.view.Load().endpoints) }
 
 // Lease is one request at one endpoint. Release ends it, whatever happened;
 // before that, at most one of Succeeded and Failed says how it went. A request
@@ -121,18 +125,38 @@ func (l Lease) Trial() bool { return l.trial }
 
 // Succeeded says that the first byte of an answer came, and after how long. It
 // ends the ejection if this was a trial.
-func (l Lease) Succeeded(now time.Time, latency time.Duration) {}
+func (l Lease) Succeeded(now time.Time, latency time.Duration) {
+	p, e := l.pool, l.Endpoint
+	e.latency.observe(p.common.ns(now), int64(latency), p.common.cfg.Decay)
+	if !l.trial || !e.Ejected() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.failures = 0
+	e.nextTrial.Store(0)
+	v := *p.view.Load()
+	p.publish(&v)
+}
 
 // Failed says that a connect was refused or timed out, or that no first byte
 // came in time. The endpoint is ejected, or ejected for longer if this was a
 // trial.
-func (l Lease) Failed(now time.Time, rnd Source) {}
+func (l Lease) Failed(now time.Time, rnd Source) {
+	p, e := l.pool, l.Endpoint
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Ejected() && !l.trial {
+		return // one of many that were on their way when the first one failed
+	}
+	e.failures++
+	d := p.backoff(e.failures)
+	// A tenth more at random: proxies that failed together try one by one.
+	jitter := time.Duration(float64(d) / 10 * float64(rnd.Uint64()>>11) / (1 << 53))
+	e.nextTrial.Store(p.common.ns(now) + int64(d+jitter))
+	v := *p.view.Load()
+	p.publish(&v)
+}
 
 // Release ends the lease: the request is over, its body too.
-func (l Lease) Release() {}
-
-// HashAddr is the hash of a client's address, without its port.
-func HashAddr(a netip.Addr) uint64 { return 0 }
-
-// HashString is the hash of a key such as a cookie's value.
-func HashString(s string) uint64 { return uint64(len(s)) * math.MaxUint32 }
+func (l Lease) Release() { l.Endpoint.inFlight.Add(-1) }

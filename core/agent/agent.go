@@ -70,6 +70,7 @@ type Agent struct {
 	metrics  *metrics
 
 	members   *membership.Membership
+	services  *services
 	planes    *planes
 	host      atomic.Pointer[pluginhost.Host] // nil: none yet, or none at all
 	leaver    *leaver

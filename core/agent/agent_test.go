@@ -175,6 +175,7 @@ func TestRunServesAndLeavesNothingBehind(t *testing.T) {
 		}
 	}
 
+	waitFor(t, "the end of the start", func() bool { return strings.Contains(r.log.String(), "msg=ready") })
 	r.cancel()
 	if err := r.wait(t); err != nil {
 		t.Errorf("Run: %v", err)

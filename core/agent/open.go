@@ -29,7 +29,7 @@ func (a *Agent) open(ctx context.Context, c *cleanups) error {
 	if err := a.startMembership(c); err != nil {
 		return err
 	}
-	if err := a.publishRecord(); err != nil {
+	if err := a.startServices(c); err != nil {
 		return err
 	}
 	if err := a.startView(c); err != nil {
@@ -120,7 +120,7 @@ func (a *Agent) startMembership(c *cleanups) error {
 		return err
 	}
 	a.listeners = append([]api.Listener{{Name: "gossip.bind", Address: a.members.LocalAddr().String()}}, a.listeners...)
-	a.leaver = newLeaver(a.members, cfg.ShutdownTimeout)
+	a.leaver = newLeaver(departing{a.members, a}, cfg.ShutdownTimeout)
 	c.add(func(context.Context) {
 		if err := a.members.Close(); err != nil {
 			a.log.Warn("membership did not close cleanly", "error", err)
@@ -149,13 +149,15 @@ func swimConfig(cfg *config.Config) (swim.Config, error) {
 // serve starts to answer on what was bound.
 func (a *Agent) serve(c *cleanups, b bound) {
 	server := api.NewServer(api.Backend{
-		Identity: identity{a},
-		Members:  table{a.members},
-		Events:   table{a.members},
-		Leaver:   a.leaver,
-		Settings: settings{a},
-		Source:   source{planes: a.planes},
-		Plugins:  plugins{agent: a},
+		Identity:  identity{a},
+		Members:   table{a.members},
+		Events:    table{a.members},
+		Leaver:    a.leaver,
+		Settings:  settings{a},
+		Services:  catalogue{a},
+		Registrar: a.services,
+		Source:    source{planes: a.planes},
+		Plugins:   plugins{agent: a},
 	}, a.log.With("part", "api"))
 	if b.socket != nil {
 		server.Serve(b.socket, api.AccessAll)

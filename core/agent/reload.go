@@ -33,8 +33,9 @@ func (a *Agent) reload() {
 	merged := *now.Config
 	result := reloadApplied
 	var applied, waiting []string
+	appliers := a.appliers(next.Origins)
 	for _, key := range config.Changed(now.Config, next.Config) {
-		if apply, ok := a.appliers()[key.Path]; ok {
+		if apply, ok := appliers[key.Path]; ok {
 			if err := apply(&merged, next.Config); err != nil {
 				result = reloadFailed
 				waiting = append(waiting, key.Path)
@@ -53,13 +54,14 @@ func (a *Agent) reload() {
 	a.warn(next.Warnings)
 	a.metrics.reloads.WithLabelValues(result).Inc()
 	a.settings.Store(&Loaded{Config: &merged, Origins: mergeOrigins(now.Origins, next.Origins, waiting), Warnings: next.Warnings})
+	a.services.watched.look()
 	a.reconfigurePlugins()
 	a.log.Info("reloaded", "result", result, "applied", strings.Join(applied, ","))
 }
 
 // appliers holds, by key, how a change takes effect: it also copies the value
-// from next into the configuration in force.
-func (a *Agent) appliers() map[string]func(inForce, next *config.Config) error {
+// from next, whose origins are given, into the configuration in force.
+func (a *Agent) appliers(origins config.Origins) map[string]func(inForce, next *config.Config) error {
 	return map[string]func(inForce, next *config.Config) error{
 		"log.level": func(inForce, next *config.Config) error {
 			if a.opts.Level != nil {
@@ -75,6 +77,13 @@ func (a *Agent) appliers() map[string]func(inForce, next *config.Config) error {
 				return err
 			}
 			inForce.Plugins = next.Plugins // given to the host once all is in force
+			return nil
+		},
+		"services": func(inForce, next *config.Config) error {
+			if err := a.services.setConfig(next.Services, origins); err != nil {
+				return err
+			}
+			inForce.Services = next.Services
 			return nil
 		},
 	}

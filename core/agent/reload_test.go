@@ -14,7 +14,7 @@ import (
 
 // What the reference tables call live is what a reload applies.
 func TestAppliersAreTheLiveKeys(t *testing.T) {
-	appliers := (&Agent{}).appliers()
+	appliers := (&Agent{}).appliers(nil)
 	for _, k := range config.Keys() {
 		if _, ok := appliers[k.Path]; ok != k.Live {
 			t.Errorf("%s: applied by a reload: %v, marked live: %v", k.Path, ok, k.Live)

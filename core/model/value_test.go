@@ -193,3 +193,14 @@ func TestPrinting(t *testing.T) {
 		t.Error("an unknown state is live")
 	}
 }
+
+func TestBalanceNames(t *testing.T) {
+	for b := model.BalanceDefault; b <= model.BalanceHash; b++ {
+		if got, ok := model.ParseBalance(b.String()); !ok || got != b {
+			t.Errorf("%v is read as %v, %v", b, got, ok)
+		}
+	}
+	if _, ok := model.ParseBalance("balance(9)"); ok || model.Balance(9).String() != "balance(9)" {
+		t.Error("an unknown one was read")
+	}
+}

@@ -23,7 +23,8 @@
 // their own address for sockets of this host, and at the node's advertised
 // address and host port for others. Instances of other nodes are at their
 // node's advertised address and host port. An instance that listens on a
-// loopback address and has no host port is local-only.
+// loopback address and has no host port is local-only, unless its node
+// advertises a loopback address: then all nodes are on one host.
 //
 // # Definitions
 //

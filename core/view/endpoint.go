@@ -102,6 +102,8 @@ func place(self model.NodeID, n *Node, i int) (Endpoint, Reason) {
 	port := cmp.Or(in.HostPort, in.Addr.Port())
 	advertised := netip.AddrPortFrom(n.advertise(), port)
 	switch {
+	case !own && local.Addr().IsLoopback() && in.HostPort == 0 && advertised.Addr().IsLoopback():
+		advertised = local // the whole cluster is on one host
 	case !own && local.Addr().IsLoopback() && in.HostPort == 0:
 		return e, ReasonLocalOnly
 	case !own && !advertised.Addr().IsValid():
@@ -174,7 +176,7 @@ func detail(n *Node, i int, r Reason) string {
 	case ReasonNoAddress:
 		return fmt.Sprintf("node %s says no address: set its node.advertise", n.Name)
 	case ReasonFailing:
-		return "not checked yet, or its check fails: see its log on node " + n.Name
+		return fmt.Sprintf("not checked yet, or its check fails: node %s knows what it said", n.Name)
 	case ReasonNodeDead, ReasonNodeLeft, ReasonSuspect:
 		return fmt.Sprintf("node %s is %v since %s", n.Name, n.Value.State, n.Since.UTC().Format(time.RFC3339))
 	case ReasonDraining, ReasonDrained:

@@ -75,6 +75,18 @@ func TestWhatBecomesOfAnInstance(t *testing.T) {
 	}
 }
 
+// On one host a loopback address is as good as any.
+func TestLoopbackInstanceOfANodeOnLoopback(t *testing.T) {
+	e := web(2, model.StateAlive, "127.0.0.5:9001", 0, model.InstancePassing)
+	d := e.Record.Definition
+	d.Advertise = netip.MustParseAddr("127.0.0.1")
+	e.Record = view.NewRecord(d, []model.InstanceState{model.InstancePassing}, at(0))
+	v := apply(t, view.New(self, 1), e)
+	if got := v.Explain(key("web"))[0]; got.Reason != view.ReasonReady || got.Endpoint.Addr.String() != "127.0.0.5:9001" || got.Endpoint.AddrForeign != got.Endpoint.Addr {
+		t.Errorf("explained as %+v, want an endpoint at 127.0.0.5:9001", got)
+	}
+}
+
 func TestAdvertisedAddressDefaultsToThatOfGossip(t *testing.T) {
 	e := web(2, model.StateAlive, "127.0.0.1:9001", 19001, model.InstancePassing)
 	d := e.Record.Definition
@@ -224,6 +236,32 @@ func TestOwnInterceptCountsUnderAnothersDefinition(t *testing.T) {
 	s := v.Service(key("web"))
 	if s.DefinedBy != 2 || len(s.Definition.Intercept) != 1 || s.Definition.OnEmpty != model.OnEmptyRefuse || s.Disagreeing != nil {
 		t.Errorf("defined by %v, intercept %v, on_empty %v, against %v", s.DefinedBy, s.Definition.Intercept, s.Definition.OnEmpty, s.Disagreeing)
+	}
+}
+
+// Each node's word is shown, and whether it is the one that counts.
+func TestDefinitionsOfAllNodes(t *testing.T) {
+	mine, theirs := service("web", 20), service("web", 10)
+	theirs.VIP = netip.MustParseAddr("10.200.0.11")
+	v := apply(t, view.New(self, 1),
+		view.Seen{Member: member(self, model.StateAlive), Record: rec([]model.Service{mine}, instance("a", "web", "127.0.0.1:1", 0), instance("b", "web", "127.0.0.1:2", 0))},
+		view.Seen{Member: member(2, model.StateAlive), Record: rec([]model.Service{theirs})},
+		view.Seen{Member: member(3, model.StateDead), Record: rec([]model.Service{service("web", 1)})},
+		view.Seen{Member: member(4, model.StateAlive), Record: rec(nil, instance("c", "web", "10.9.0.4:1", 0))},
+	)
+	got := v.Definitions(key("web"))
+	if len(got) != 3 || got[0].Node != self || got[0].Counts || got[0].Agrees || !got[0].Up ||
+		!got[1].Counts || !got[1].Agrees || got[1].Definition.VIP != theirs.VIP || got[2].Node != 3 || got[2].Up {
+		t.Errorf("definitions %+v", got)
+	}
+	if v.Definitions(key("db")) != nil {
+		t.Error("definitions of a service that nobody has")
+	}
+	if n := v.Node(self).Instances(key("web")); n != 2 {
+		t.Errorf("%d instances of this node, want 2", n)
+	}
+	if p := v.Explain(key("web"))[2]; p.Addr.String() != "10.9.0.4:1" || p.Weight != 1 || p.State != model.InstancePassing || !p.Since.Equal(at(0)) {
+		t.Errorf("placement %+v", p)
 	}
 }
 

@@ -115,6 +115,11 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 	root.AddCommand(
 		a.agentCommand(),
 		a.membersCommand(),
+		a.servicesCommand(),
+		a.endpointsCommand(),
+		a.registerCommand(),
+		a.deregisterCommand(),
+		a.maintenanceCommand(),
 		a.eventsCommand(),
 		a.leaveCommand(),
 		a.configCommand(),

@@ -1,0 +1,295 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/core/config"
+	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/core/record"
+	"github.com/fairlead/fairlead/core/view"
+)
+
+// healthFile keeps, in the data directory, which checks pass.
+const healthFile = "health.json"
+
+// publishPause separates two records of this node, so that many changes at
+// once are one rumour.
+const publishPause = 50 * time.Millisecond
+
+// services is what this node runs: it joins what the configuration, the files
+// of services_dir and clients say, has it checked, and tells the cluster.
+//
+// Its mutex guards what the sources say; one goroutine publishes after changes
+// of that and of the checks' results, another one watches the directory.
+type services struct {
+	dir       string // of the state; empty: none is kept
+	advertise netip.Addr
+	set       func(definition, vector []byte) error // membership's SetRecord
+	log       *slog.Logger
+	metrics   *metrics
+	now       func() time.Time
+	health    *health.Runner
+	watched   *servicesDir
+
+	mu         sync.Mutex // guards the following
+	config     listed
+	files      []serviceFile
+	registered registrations
+	births     *births
+	drains     drains
+	all        []placed
+	left       []unused
+	definition []byte // nil: nothing runs here
+
+	changed chan struct{} // capacity 1: there may be something to publish
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	publishing sync.Mutex // held while a record is made and told
+	told       bool
+	toldDef    []byte
+	toldVector []byte
+	timer      *time.Timer // for when a drain time is over
+}
+
+// startServices says for the first time what runs here.
+func (a *Agent) startServices(c *cleanups) error {
+	cfg := a.config()
+	s := &services{
+		dir: a.dataDir(), advertise: cfg.AdvertiseAddr().Addr(), set: a.members.SetRecord,
+		log: a.log.With("part", "services"), metrics: a.metrics, now: a.opts.Now,
+		changed: make(chan struct{}, 1),
+		// Others may hold the record of the run before, so that there is nothing
+		// needs telling too. In its first run a node has none.
+		told: a.members.Snapshot().Self.Value.Epoch == 1,
+	}
+	var err error
+	if s.births, err = readBirths(s.dir); err != nil {
+		return err
+	}
+	if s.registered, err = readRegistrations(s.dir); err != nil {
+		return err
+	}
+	if s.drains.wanted, err = readMaintenance(s.dir); err != nil {
+		return err
+	}
+	hc := health.Config{OnChange: s.kick, Now: a.opts.Now, Log: a.log.With("part", "health"), Metrics: a.opts.Metrics}
+	if s.dir != "" {
+		hc.Path = filepath.Join(s.dir, healthFile)
+	}
+	if s.health, err = health.Start(hc); err != nil {
+		return err
+	}
+	c.add(func(context.Context) { s.health.Close() })
+
+	loaded := a.settings.Load()
+	s.config = fromConfig(loaded.Config.Services, loaded.Origins)
+	watch := newServicesDir(cfg.ServicesPath(), s.log)
+	s.files, _ = watch.scan()
+	s.metrics.showFiles(s.files)
+	s.mu.Lock()
+	if err = s.apply(); err == nil {
+		s.warnUnused(nil)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := s.publish(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	s.running.Go(func() { s.run(ctx) })
+	s.running.Go(func() { watch.run(ctx, s.setFiles) })
+	c.add(func(context.Context) { s.cancel(); s.running.Wait() })
+	s.watched = watch
+	a.services = s
+	return nil
+}
+
+func fromConfig(list []config.Service, origins config.Origins) listed {
+	return listed{services: list, where: func(i int) string { return origins.Of(entryPath(i)).String() }}
+}
+
+// kick asks for a look whether there is something to publish.
+func (s *services) kick() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// apply makes what the sources say now what runs here. On an error nothing
+// changed but the sources themselves. The caller holds the mutex.
+func (s *services) apply() error {
+	all, left := compose(s.sources())
+	registered, err := s.births.with(all, s.now().UnixMilli())
+	if err != nil {
+		return err
+	}
+	var encoded []byte
+	if len(all) > 0 {
+		if encoded, err = record.Encode(definition(all, s.advertise, registered)); err != nil {
+			return err
+		}
+	}
+	s.all, s.left, s.definition = all, left, encoded
+	s.health.Set(checked(all))
+	return nil
+}
+
+// warnUnused names services that two places have, once.
+func (s *services) warnUnused(before []unused) {
+	for _, u := range s.left {
+		if !slices.Contains(before, u) {
+			s.log.Warn("a service is not used as it is written", "error", u.String())
+		}
+	}
+}
+
+// sources are the places that say what runs here, the strongest first.
+func (s *services) sources() []listed {
+	sources := []listed{s.config}
+	for _, f := range s.files {
+		sources = append(sources, listed{services: f.services, where: f.where})
+	}
+	return append(sources, listed{services: s.registered.list(), where: func(int) string { return sourceAPI }})
+}
+
+// run publishes after changes.
+func (s *services) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+		}
+		if err := s.publish(); err != nil && ctx.Err() == nil {
+			s.log.Error("what runs on this node could not be told to the others", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(publishPause):
+		}
+	}
+}
+
+// publish tells the cluster what runs here, if that is news.
+func (s *services) publish() error {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	s.mu.Lock()
+	def, now := s.definition, s.now()
+	states, next := s.drains.states(s.all, s.health.States(), now)
+	s.mu.Unlock()
+	s.wake(next, now)
+	vector, err := record.EncodeVector(states)
+	if err != nil {
+		return err
+	}
+	if s.told && bytes.Equal(def, s.toldDef) && bytes.Equal(vector, s.toldVector) {
+		return nil
+	}
+	if err := s.set(def, vector); err != nil {
+		return err
+	}
+	s.metrics.records.Inc()
+	s.told, s.toldDef, s.toldVector = true, def, vector
+	return nil
+}
+
+// wake publishes again at a time; zero is never. The caller holds publishing.
+func (s *services) wake(at, now time.Time) {
+	switch {
+	case at.IsZero():
+		if s.timer != nil {
+			s.timer.Stop()
+		}
+	case s.timer == nil:
+		s.timer = time.AfterFunc(at.Sub(now), s.kick)
+	default:
+		s.timer.Reset(at.Sub(now))
+	}
+}
+
+// setConfig takes what a reload read.
+func (s *services) setConfig(list []config.Service, origins config.Origins) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, left := s.config, s.left
+	s.config = fromConfig(list, origins)
+	if err := s.apply(); err != nil {
+		s.config = was
+		return err
+	}
+	s.warnUnused(left)
+	s.kick()
+	return nil
+}
+
+// setFiles takes what the directory holds now.
+func (s *services) setFiles(files []serviceFile) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.metrics.showFiles(files)
+	was, left := s.files, s.left
+	s.files = files
+	if err := s.apply(); err != nil {
+		s.files = was
+		s.log.Error("what the files of services say now is not used; what they said before stays", "error", oneLine(err))
+		return
+	}
+	s.warnUnused(left)
+	s.kick()
+}
+
+// shownBy reports whether a view shows what this node last told of itself.
+func (s *services) shownBy(v *view.View) bool {
+	s.publishing.Lock()
+	def, vector := s.toldDef, s.toldVector
+	s.publishing.Unlock()
+	self := v.Node(v.Self)
+	if self == nil || self.Record == nil {
+		return len(def) == 0
+	}
+	shown := &self.Record.Definition
+	if len(def) == 0 {
+		return len(shown.Services) == 0 && len(shown.Instances) == 0
+	}
+	states, err := record.EncodeVector(self.Record.States)
+	if err != nil || !bytes.Equal(states, vector) {
+		return false
+	}
+	encoded, err := record.Encode(*shown)
+	return err == nil && bytes.Equal(encoded, def)
+}
+
+// own returns where this node defines a service, empty if it does not.
+func (s *services) own(key model.ServiceKey) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.whereIs(key)
+}
+
+func (s *services) whereIs(key model.ServiceKey) string {
+	for _, p := range s.all {
+		if p.key == key {
+			return p.where
+		}
+	}
+	return ""
+}
+
+// oneLine joins the findings of an error.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

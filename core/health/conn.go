@@ -75,7 +75,7 @@ func (c *conn) connect() error {
 // wait makes the connection one whose reads and writes wait, until the deadline
 // or until ctx ends. stop has to be called.
 func (c *conn) wait(ctx context.Context, deadline time.Time) (stop func() bool, err error) {
-	c.file = os.NewFile(uintptr(c.fd), "")
+	c.file = os.NewFile(uintptr(c.fd), "the connection")
 	if err := c.file.SetDeadline(deadline); err != nil {
 		return nil, err
 	}

@@ -18,15 +18,40 @@ const (
 
 // httpReader reads one answer at a time, bounded in bytes.
 type httpReader struct {
-	limit io.LimitedReader
-	buf   *bufio.Reader
-	out   []byte
+	from bounded
+	buf  *bufio.Reader
+	out  []byte
 }
 
 func newHTTPReader() *httpReader {
 	h := &httpReader{out: make([]byte, 0, MaxOutputBytes)}
-	h.buf = bufio.NewReaderSize(&h.limit, 4<<10)
+	h.buf = bufio.NewReaderSize(&h.from, 4<<10)
 	return h
+}
+
+// errTooLong is read behind the last byte that is allowed.
+var errTooLong = errors.New("it does not end")
+
+// bounded reads at most so many bytes, and remembers how it ended: the parser
+// takes what came of a line before an error for the whole of it.
+type bounded struct {
+	from io.Reader
+	left int
+	err  error
+}
+
+// Read is io.Reader.
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		b.err = errTooLong
+		return 0, b.err
+	}
+	n, err := b.from.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	if err != nil {
+		b.err = err
+	}
+	return n, err
 }
 
 // answer is the end of an HTTP probe. It passes if the status is one of 200 to
@@ -74,13 +99,13 @@ func (soFar) Read([]byte) (int, error) { return 0, errMore }
 // read returns the status, and leaves in h.out what is to be shown of the
 // answer.
 func (h *httpReader) read(from io.Reader) (int, error) {
-	h.limit = io.LimitedReader{R: from, N: headerBytes}
-	h.buf.Reset(&h.limit)
+	h.from = bounded{from: from, left: headerBytes}
+	h.buf.Reset(&h.from)
 	answer, err := h.head()
 	if err != nil {
 		return 0, err
 	}
-	h.limit.N = headerBytes
+	h.from.left = headerBytes
 	h.out = append(h.out[:0], answer.Status...)
 	blank := len(h.out)
 	h.out = append(h.out, ": "...)
@@ -90,6 +115,9 @@ func (h *httpReader) read(from io.Reader) (int, error) {
 		h.out = h.out[:len(h.out)+n]
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err != nil && h.from.err != nil && !errors.Is(h.from.err, io.EOF) {
+			err = h.from.err
 		}
 		if err != nil {
 			return 0, fmt.Errorf("after %s, the body broke off: %w", answer.Status, err)
@@ -106,13 +134,17 @@ func (h *httpReader) head() (*http.Response, error) {
 	for range interim {
 		answer, err := http.ReadResponse(h.buf, nil)
 		switch {
-		case err != nil && h.limit.N <= 0:
+		case err == nil:
+		case errors.Is(h.from.err, errTooLong):
 			return nil, fmt.Errorf("the header is longer than %d bytes", headerBytes)
-		case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("the connection ended before the answer did: %w", err)
-		case err != nil:
+		case errors.Is(h.from.err, io.EOF):
+			return nil, errors.New("the connection ended before the answer did")
+		case h.from.err != nil:
+			return nil, h.from.err
+		default:
 			return nil, fmt.Errorf("the answer cannot be read: %w", err)
-		case answer.StatusCode >= 200 || answer.StatusCode == http.StatusSwitchingProtocols:
+		}
+		if answer.StatusCode >= 200 || answer.StatusCode == http.StatusSwitchingProtocols {
 			return answer, nil
 		}
 	}

@@ -2,13 +2,18 @@ package health
 
 import (
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlead/fairlead/core/model"
 )
@@ -150,4 +155,199 @@ func TestWithoutChecksAnInstancePassesAtOnce(t *testing.T) {
 	if all := r.States(); len(all) != 0 {
 		t.Errorf("after an empty list there are %v", all)
 	}
+}
+
+func TestHangingInstancesDoNotStopTheOthers(t *testing.T) {
+	var open, most atomic.Int64
+	hang := serve(t, func(c net.Conn) {
+		n := open.Add(1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		_, _ = io.Copy(io.Discard, c)
+		open.Add(-1)
+	})
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer s.Close()
+	w := newWaiter()
+	const room = 8
+	r := start(t, Config{OnChange: w.onChange, MaxProbes: room})
+	var list []Instance
+	for i := range 10 * room {
+		list = append(list, Instance{Key: keyOf(fmt.Sprint("hang", i)), Addr: hang, Checks: []Check{{Kind: HTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 50 * time.Millisecond}}})
+	}
+	list = append(list, Instance{Key: keyOf("up"), Addr: addrOf(t, s), Checks: []Check{httpCheck("/", 200*time.Millisecond)}})
+	r.Set(list)
+	w.until(t, r, keyOf("up"), true)
+	eventually(t, "every instance was probed", func() bool {
+		for _, s := range r.States() {
+			if s.Checks[0].At.IsZero() {
+				return false
+			}
+		}
+		return true
+	})
+	for key, s := range r.States() {
+		if s.Passing != (key == keyOf("up")) {
+			t.Errorf("%s is %+v", key, s)
+		}
+	}
+	began := time.Now()
+	r.Close()
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("Close took %s", took)
+	}
+	// A reset takes a moment to be seen by the other side.
+	if n := most.Load(); n > 4*room {
+		t.Errorf("%d connections were open at once, want about %d", n, room)
+	}
+	eventually(t, "all connections are closed", func() bool { return open.Load() == 0 })
+}
+
+func TestCloseEndsProbesAndKeepsStates(t *testing.T) {
+	accepted := make(chan struct{}, 100)
+	addr := serve(t, func(c net.Conn) {
+		signal(accepted)
+		_, _ = io.Copy(io.Discard, c)
+	})
+	for _, kind := range []Kind{HTTP, GRPC} {
+		r := start(t, Config{})
+		r.Set([]Instance{{Key: keyOf("a"), Addr: addr, Checks: []Check{{Kind: kind, Path: "/", Interval: time.Hour, Timeout: time.Hour}}}})
+		<-accepted
+		began := time.Now()
+		r.Close()
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("%s: Close took %s", kind, took)
+		}
+		if s, ok := r.State(keyOf("a")); !ok || s.Passing || !s.Checks[0].At.IsZero() {
+			t.Errorf("%s: afterwards it is %+v, want it without an outcome", kind, s)
+		}
+		r.Set(nil)
+		if len(r.States()) != 1 {
+			t.Errorf("%s: a closed Runner takes a list", kind)
+		}
+		r.Close()
+	}
+}
+
+func TestOnChangeMaySetAndRead(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer s.Close()
+	a := Instance{Key: keyOf("a"), Addr: addrOf(t, s), Checks: []Check{httpCheck("/", MinInterval)}}
+	b := Instance{Key: keyOf("b"), Addr: addrOf(t, s), Checks: []Check{{Kind: TCP, Interval: MinInterval}}}
+	ready := make(chan struct{})
+	var r *Runner
+	r = start(t, Config{OnChange: func() {
+		<-ready
+		if r.States()[a.Key].Passing {
+			r.Set([]Instance{a, b})
+		}
+	}})
+	close(ready)
+	r.Set([]Instance{a})
+	eventually(t, "what OnChange set passes", func() bool { s, _ := r.State(b.Key); return s.Passing })
+}
+
+// Setting the same again and again, as a level-triggered caller does, neither
+// delays probes nor tells of changes.
+func TestSettingTheSameAgainChangesNothing(t *testing.T) {
+	var probes atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { probes.Add(1) }))
+	defer s.Close()
+	w := newWaiter()
+	r := start(t, Config{OnChange: w.onChange})
+	in := Instance{Key: keyOf("a"), Addr: addrOf(t, s), Checks: []Check{httpCheck("/", MinInterval)}}
+	r.Set([]Instance{in})
+	first := w.until(t, r, in.Key, true)
+	calls := w.calls.Load()
+	seen := probes.Load()
+	eventually(t, "five more probes while it is set all the time", func() bool {
+		r.Set([]Instance{in})
+		return probes.Load() > seen+5
+	})
+	if s, _ := r.State(in.Key); !s.Passing || !s.Since.Equal(first.Since) {
+		t.Errorf("it is %+v, want it passing since %s", s, first.Since)
+	}
+	// The call for the change that was waited for may come late.
+	if more := w.calls.Load() - calls; more > 1 {
+		t.Errorf("%d more calls of OnChange", more)
+	}
+}
+
+func TestManyCallersAtOnce(t *testing.T) {
+	addrs := backends(t, 4)
+	w := newWaiter()
+	r := start(t, Config{OnChange: w.onChange, Path: t.TempDir() + "/health.json"})
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(g), 1)) //nolint:gosec // a test
+			for range 100 {
+				var list []Instance
+				for i := range rnd.IntN(40) {
+					list = append(list, Instance{Key: keyOf(fmt.Sprint(i)), Addr: addrs[rnd.IntN(4)], Checks: []Check{{Kind: Kind(1 + rnd.IntN(2)), Path: "/", Interval: MinInterval}}})
+				}
+				r.Set(list)
+				r.States()
+			}
+		})
+	}
+	all.Wait()
+	r.mu.Lock()
+	for _, in := range r.table.instances {
+		for _, e := range in.entries {
+			if e.place < 0 && !e.running {
+				t.Errorf("%s of %s will never be probed", e.id, in.key)
+			}
+		}
+	}
+	r.mu.Unlock()
+	last := Instance{Key: keyOf("last"), Addr: addrs[0], Checks: []Check{httpCheck("/", MinInterval)}}
+	r.Set([]Instance{last})
+	w.until(t, r, last.Key, true)
+}
+
+func TestMetricsTellWhatIsChecked(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	addr := backends(t, 1)[0]
+	w := newWaiter()
+	r := start(t, Config{OnChange: w.onChange, Metrics: reg})
+	r.Set([]Instance{
+		{Key: keyOf("up"), Addr: addr, Checks: []Check{httpCheck("/", MinInterval), {Kind: TCP, Interval: MinInterval}}},
+		{Key: keyOf("down"), Addr: closedPort(t), Checks: []Check{{Kind: TCP, Interval: MinInterval}}},
+	})
+	w.until(t, r, keyOf("up"), true)
+	eventually(t, "the metrics", func() bool {
+		got := gather(t, reg)
+		return got["fairlead_health_checks passing"] == 2 && got["fairlead_health_checks critical"] == 1 &&
+			got["fairlead_health_instances passing"] == 1 && got["fairlead_health_instances critical"] == 1 &&
+			got["fairlead_health_probes_total http pass"] >= 1 && got["fairlead_health_probes_total tcp refused"] >= 1 &&
+			got["fairlead_health_probe_seconds http"] >= 1 && got["fairlead_health_transitions_total passing"] == 1
+	})
+	if _, err := Start(Config{Metrics: reg}); err == nil {
+		t.Error("metrics are registered twice")
+	}
+	r.Close()
+	if got := gather(t, reg); len(got) != 0 {
+		t.Errorf("after Close there are %v", got)
+	}
+}
+
+// gather returns values, of histograms counts, by name and labels.
+func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			all[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return all
 }

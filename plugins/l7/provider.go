@@ -195,8 +195,16 @@ func (p *Provider) Stats(_ context.Context, yield func(dataplane.Counter) bool) 
 	p.mu.Lock()
 	made := p.proxy
 	p.mu.Unlock()
-	if made != nil {
-		made.Stats(yield)
+	if made == nil {
+		return nil
+	}
+	more := true
+	ask := func(c dataplane.Counter) bool {
+		more = yield(c)
+		return more
+	}
+	if made.InForce(ask); more {
+		made.Stats(ask)
 	}
 	return nil
 }

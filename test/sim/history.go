@@ -22,6 +22,7 @@ type History struct {
 type owner struct {
 	spoken     model.Value // the greatest word; State is not used
 	left       map[model.Value]bool
+	held       map[model.Value]bool  // at which words it announced a restart
 	identities map[uint64][]identity // by epoch; one each, unless an old directory was used again
 	records    map[recordKey][]string
 	reused     bool // an old or copied directory was used
@@ -48,7 +49,7 @@ func newHistory() *History {
 func (h *History) of(id model.NodeID) *owner {
 	o := h.owners[id]
 	if o == nil {
-		o = &owner{left: map[model.Value]bool{}, identities: map[uint64][]identity{}, records: map[recordKey][]string{}}
+		o = &owner{left: map[model.Value]bool{}, held: map[model.Value]bool{}, identities: map[uint64][]identity{}, records: map[recordKey][]string{}}
 		h.owners[id] = o
 	}
 	return o
@@ -66,6 +67,9 @@ func (h *History) spoke(self *swim.Member) {
 	}
 	if self.Value.State == model.StateLeft {
 		o.left[self.Value] = true
+	}
+	if !self.HeldUntil.IsZero() {
+		o.held[self.Value] = true
 	}
 	who := identity{self.Name, self.Addr}
 	if !o.was(self.Value.Epoch, who) {

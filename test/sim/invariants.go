@@ -13,10 +13,14 @@ type Invariant struct {
 // checked by whole acts and by tests.
 func Invariants() []Invariant {
 	return []Invariant{
-		{"Invariant03GoneStayGone", "Dead or left returns to live only at a greater (epoch, incarnation), or after it was forgotten.", Invariant03GoneStayGone},
+		{"Invariant23HeldIsNotAccused", "Nobody accuses a member while the hold of its restart is in force.", Invariant23HeldIsNotAccused},
+		{"Invariant23RestartIsNoFailure", "Nobody suspects a node between its announced stop and its start in time.", Invariant23RestartIsNoFailure},
+		{"Invariant23HoldIsBounded", "A node waits for a member's restart at most 30 s in each epoch.", Invariant23HoldIsBounded},
+		{"Invariant23OnlyTheOwnerHolds", "Nobody waits for a restart that its owner did not announce.", Invariant23OnlyTheOwnerHolds},
+		{"Invariant03GoneStayGone", "Dead or left returns to live only at a greater (epoch, incarnation), by a hold, or after it was forgotten.", Invariant03GoneStayGone},
 		{"Invariant03GoneAreNotLearned", "Of strangers only live ones are learned, with the identity of their epoch.", Invariant03GoneAreNotLearned},
-		{"Invariant07MergeKeepsTheGreater", "After hearing a value, a node holds that value or a greater one.", Invariant07MergeKeepsTheGreater},
-		{"Invariant02ValuesNeverRegress", "What one node holds of one member never falls, also while it is suspect or dead.", Invariant02ValuesNeverRegress},
+		{"Invariant07MergeKeepsTheGreater", "After hearing a value, a node holds that value or a greater one, or the member by its hold.", Invariant07MergeKeepsTheGreater},
+		{"Invariant02ValuesNeverRegress", "What one node holds of one member never falls, also while it is suspect or dead, unless a hold takes an accusation back.", Invariant02ValuesNeverRegress},
 		{"Invariant04OnlyTheOwnerRaises", "Nobody holds a word of a member that its owner never spoke, nor a departure that it never said.", Invariant04OnlyTheOwnerRaises},
 		{"Invariant06NotDeadToItself", "A node lists itself once, alive, or left after it said so.", Invariant06NotDeadToItself},
 		{"Invariant04OwnerSpeaksInOrder", "An owner refutes one incarnation up, leaves one incarnation up, and speaks no epoch that is not on its disk.", Invariant04OwnerSpeaksInOrder},
@@ -30,7 +34,7 @@ func Invariants() []Invariant {
 		{"Invariant13CalmMeansNoSuspicion", "Without faults nobody is suspected, nobody has to refute, and nobody dies.", Invariant13CalmMeansNoSuspicion},
 		{"Invariant14OneProbeAPeriod", "A node starts a probe each period, whatever became of the one before.", Invariant14OneProbeAPeriod},
 		{"Invariant15ReunionKillsNobody", "When the sides of a partition meet again, what each held dead kills nobody on the other.", Invariant15ReunionKillsNobody},
-		{"Invariant16EventsFormAWord", "The events about one member form the word ((joined|revived) (updated|suspected|refuted|record)* (died|left))* reaped?, and say what the table shows.", Invariant16EventsFormAWord},
+		{"Invariant16EventsFormAWord", "The events about one member form the word ((joined|revived) (updated|suspected|refuted|held|record)* (died|left))* reaped?, and say what the table shows.", Invariant16EventsFormAWord},
 		{"Invariant21BadInputChangesNothing", "Input that is refused leaves no trace.", Invariant21BadInputChangesNothing},
 		{"Invariant22NothingIsLeftBehind", "Probes, relays and streams under way are bounded, each stream is known until it ends, and no timer is overdue after a tick.", Invariant22NothingIsLeftBehind},
 	}

@@ -168,7 +168,7 @@ func (o *Observation) isNews(r swim.Rumour) bool {
 		return true
 	case r.Record:
 		return is.Record.Newer(was.Record)
-	case was.Value != is.Value, was.Name != is.Name, was.Addr != is.Addr:
+	case was.Value != is.Value, was.Name != is.Name, was.Addr != is.Addr, was.HeldUntil.IsZero() && !is.HeldUntil.IsZero():
 		return true
 	}
 	before, after := suspicion(&o.Was, r.Subject), suspicion(&o.Is, r.Subject)

@@ -15,7 +15,7 @@ func Invariant02ValuesNeverRegress(o *Observation) error {
 		switch {
 		case is == nil && !o.event(swim.EventReaped, was.ID):
 			return fmt.Errorf("the row of %s (%v) vanished without being reaped", was.Name, was.Value)
-		case is != nil && is.Value.Compare(was.Value) < 0 && !o.event(swim.EventReaped, was.ID):
+		case is != nil && is.Value.Compare(was.Value) < 0 && !takenBack(was.Value, is) && !o.event(swim.EventReaped, was.ID):
 			return fmt.Errorf("%s fell from %v to %v", was.Name, was.Value, is.Value)
 		case is != nil && was.Record.Newer(is.Record):
 			return fmt.Errorf("the record of %s fell from %+v to %+v", was.Name, was.Record, is.Record)
@@ -32,7 +32,7 @@ func Invariant03GoneStayGone(o *Observation) error {
 		if is == nil || was.Value.State.Live() || !is.Value.State.Live() {
 			continue
 		}
-		if is.Value.CompareWord(was.Value) <= 0 && !o.event(swim.EventReaped, was.ID) {
+		if is.Value.CompareWord(was.Value) <= 0 && !takenBack(was.Value, is) && !o.event(swim.EventReaped, was.ID) {
 			return fmt.Errorf("%s came back from %v as %v", was.Name, was.Value, is.Value)
 		}
 	}
@@ -138,7 +138,7 @@ func Invariant07MergeKeepsTheGreater(o *Observation) error {
 			continue
 		}
 		is := row(o.After, c.Subject)
-		if is != nil && is.Value.Compare(c.Value) < 0 && !o.event(swim.EventReaped, c.Subject) {
+		if is != nil && is.Value.Compare(c.Value) < 0 && !takenBack(c.Value, is) && !o.event(swim.EventReaped, c.Subject) {
 			return fmt.Errorf("it heard %s at %v and holds %v", is.Name, c.Value, is.Value)
 		}
 	}

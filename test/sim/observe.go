@@ -27,6 +27,7 @@ const (
 	CallLeave     Call = "leave"
 	CallRejoin    Call = "rejoin"
 	CallSetRecord Call = "record"
+	CallHold      Call = "hold"
 )
 
 // Observation is one call into a Node: what it held before and after, what it
@@ -65,13 +66,14 @@ type shadow struct {
 	least   time.Duration           // the shortest and longest that a suspicion
 	longest time.Duration           // could live so far
 	silent  bool
+	holds   map[model.NodeID]held
 }
 
 // observe compares the node with its shadow, and moves the shadow on.
 func (w *World) observe(p *Process, what Call, data []byte, err error) *Observation {
 	s := &p.shadow
 	if s.words == nil {
-		*s = shadow{words: map[model.NodeID]*word{}, tokens: map[uint64]bool{}, news: map[model.NodeID]uint64{}, probed: w.now}
+		*s = shadow{words: map[model.NodeID]*word{}, tokens: map[uint64]bool{}, holds: map[model.NodeID]held{}, news: map[model.NodeID]uint64{}, probed: w.now}
 	}
 	rows := p.node.Members()
 	slices.SortFunc(rows, func(a, b swim.Member) int {

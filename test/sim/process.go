@@ -182,7 +182,14 @@ func (w *World) Leave(p *Process) {
 	w.call(p, CallLeave, nil, nil, func() error { p.node.Leave(w.Now()); return nil })
 }
 
-// End takes a process away as its supervisor does, after a good-bye.
+// Hold lets a process announce that it restarts.
+func (w *World) Hold(p *Process, d time.Duration) {
+	w.Tally.Count(FaultPlanned)
+	w.note("%s: hold %v", short(p.Name), d)
+	w.call(p, CallHold, nil, nil, func() error { return p.node.Hold(d, w.Now()) })
+}
+
+// End takes a process away as its supervisor does, after a good-bye or a hold.
 func (w *World) End(p *Process) {
 	if p.running() {
 		w.stop(p, "end")

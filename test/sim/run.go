@@ -56,6 +56,7 @@ func Run(seed uint64) Result {
 	r.form(nodes)
 	r.storm(45*time.Second + r.between(0, 45*time.Second))
 	res.Healed, res.Floor = r.heal()
+	r.rolling()
 	res.Reunited = r.reunion()
 	r.oneWay()
 	res.Detected = r.lastCrash()
@@ -205,7 +206,7 @@ func (r *run) heal() (took, floor time.Duration) {
 			r.Contacts(p, r.join())
 		}
 	}
-	floor = Floor(&r.Cfg, len(r.slots), len(r.procs))
+	floor = swim.MaxHold + Floor(&r.Cfg, len(r.slots), len(r.procs)) // some may not be back from a restart
 	took = r.agree("heal", floor)
 	// Probes that began under the faults still fail, and are refuted.
 	r.Run(2 * r.Cfg.ProbePeriod)
@@ -213,6 +214,7 @@ func (r *run) heal() (took, floor time.Duration) {
 	r.RunUntil(Drain(&r.Cfg, len(r.slots)), 100*time.Millisecond, func() bool {
 		return Invariant22NothingRunsOn(r.World) == nil && Invariant10QueuesDrain(r.World) == nil
 	})
+	r.unheld()
 	r.SetCalm(true)
 	r.Run(5 * time.Second)
 	r.Assert("Invariant15LiveAgree", "Once the live agree, they stay agreed.", r.holds(Invariant15LiveAgree))

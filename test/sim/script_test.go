@@ -29,6 +29,7 @@ import (
 //	copy NAME                start a second process from a copy of its directory
 //	reinstall NAME as=NAME   start a new member at the address of one that ended
 //	leave NAME | rejoin NAME | end NAME | freeze NAME | thaw NAME
+//	hold NAME DURATION       announce a restart; end it, and restart
 //	partition NAMES… | cut FROM TO | mend | loss PERCENT
 //	calm                     from now on nobody may be suspected
 //	await NAME=STATE within=DURATION
@@ -142,6 +143,8 @@ func (s *script) do(d *datadriven.TestData) string {
 		s.Reinstall(who, values["as"], s.join("n1"))
 	case "leave":
 		s.Leave(who)
+	case "hold":
+		s.Hold(who, duration(args[1]))
 	case "rejoin":
 		s.Rejoin(who)
 	case "end":

@@ -69,8 +69,10 @@ func (r *run) act() {
 		r.restart(y)
 	case n < 46 && x != nil:
 		r.restart(x) // killed and started at once
-	case n < 54 && x != nil:
+	case n < 51 && x != nil:
 		r.leave(x)
+	case n < 55 && x != nil:
+		r.planned(x)
 	case n < 62 && x != nil:
 		r.Freeze(x)
 		r.later(r.between(100*time.Millisecond, 12*time.Second), func() { r.Thaw(x) })

@@ -27,6 +27,7 @@ const (
 	FaultCrash         = "crash of a process"
 	FaultPowerOff      = "crash of a host"
 	FaultRestart       = "restart"
+	FaultPlanned       = "restart announced"
 	FaultMove          = "restart at a new address"
 	FaultRestored      = "restart from an old directory"
 	FaultCopied        = "start from a copied directory"
@@ -52,11 +53,11 @@ const (
 func Required() []string {
 	return []string{
 		FaultLoss, FaultDelay, FaultDuplicate, FaultReorder, FaultCorrupt, FaultCut, FaultPartition, FaultPause,
-		FaultCrash, FaultPowerOff, FaultRestart, FaultMove, FaultRestored, FaultCopied, FaultReinstall, FaultLeave,
+		FaultCrash, FaultPowerOff, FaultRestart, FaultPlanned, FaultMove, FaultRestored, FaultCopied, FaultReinstall, FaultLeave,
 		FaultRejoin, FaultJoin, FaultRecord, FaultStreamRefused, FaultStreamFailed, FaultStreamHalf, FaultNoise,
 		EffectIndirect, EffectNack, EffectPauseSeen, EffectAccusers, EffectReplaced, EffectFullPacket,
 		"event suspected", "event refuted", "event died", "event left", "event revived", "event reaped",
-		"event epoch-jumped", "event cloned", "event updated",
+		"event epoch-jumped", "event cloned", "event updated", "event held",
 	}
 }
 

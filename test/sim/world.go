@@ -40,8 +40,9 @@ type World struct {
 
 	history    *History
 	invariants []Invariant
-	calm       bool // no fault is at work and the live agree: nobody may be suspected
-	meeting    bool // the sides of a partition meet again: nobody may be declared dead
+	calm       bool     // no fault is at work and the live agree: nobody may be suspected
+	meeting    bool     // the sides of a partition meet again: nobody may be declared dead
+	restarts   *Process // it stopped after an announcement that all heard: nobody may suspect it
 	finding    *Finding
 	lastID     model.NodeID
 	lastHost   int

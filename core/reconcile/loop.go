@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,20 @@ type Config struct {
 
 	Log     *slog.Logger // nil discards
 	Metrics *Metrics     // nil counts nothing
+
+	follows bool // of a Source
+}
+
+// followLabel stands in metrics for all that follow. No provider has that name,
+// and those that follow may choose any.
+const followLabel = "(follow)"
+
+// label is the provider in metrics.
+func (c Config) label() string {
+	if c.follows {
+		return followLabel
+	}
+	return c.Provider
 }
 
 func (c Config) withDefaults() Config {
@@ -94,6 +109,11 @@ type Loop struct {
 type delivered struct {
 	view     *view.View
 	snapshot *dataplane.Snapshot
+}
+
+// is reports whether a provider in this state has it.
+func (d *delivered) is(s dataplane.State) bool {
+	return d != nil && s.Session == d.snapshot.Session && s.Generation == d.snapshot.Generation && bytes.Equal(s.Digest, d.snapshot.Digest)
 }
 
 // New returns the loop of one provider.
@@ -205,7 +225,7 @@ func (l *Loop) event(e dataplane.Event) {
 	case e.Status != nil:
 		l.standing.one(*e.Status)
 	case e.Drift != nil:
-		l.cfg.Metrics.drift(l.cfg.Provider, e.Drift.Repaired)
+		l.cfg.Metrics.drift(l.cfg.label(), e.Drift.Repaired)
 		l.cfg.Log.Warn("the system was not as the provider had left it", "what", e.Drift.What, "repaired", e.Drift.Repaired)
 	case e.ResyncWanted != "":
 		l.cfg.Log.Info("the provider wants a whole snapshot", "reason", e.ResyncWanted)

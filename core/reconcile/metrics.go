@@ -35,7 +35,7 @@ func NewMetrics() *Metrics {
 		resyncs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairlead_reconcile_resyncs_total", Help: "Whole snapshots that an answer made necessary."}, []string{"provider", "reason"}),
 		drifts:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairlead_reconcile_drifts_total", Help: "Times that a provider found the system not as it had left it."}, []string{"provider", "repaired"}),
 		work:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: "fairlead_reconcile_operations_total", Help: "Changes that providers made to the system."}, []string{"provider"}),
-		up:         prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fairlead_reconcile_connected", Help: "1 while the provider is connected."}, []string{"provider"}),
+		up:         prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fairlead_reconcile_connected", Help: "1 while the provider is connected; of (follow), how many follow."}, []string{"provider"}),
 		generation: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fairlead_reconcile_generation", Help: "Generation that the provider has."}, []string{"provider"}),
 		epoch:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fairlead_reconcile_epoch", Help: "Epoch of the view that this generation shows."}, []string{"provider"}),
 		services:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "fairlead_reconcile_services", Help: "Services that are not simply programmed, by status."}, []string{"provider", "status"}),
@@ -82,19 +82,31 @@ func (m *Metrics) operations(provider string, n int) {
 }
 
 func (m *Metrics) connected(provider string, yes bool) {
-	v := 0.0
-	if yes {
-		v = 1
+	switch up := m.up.WithLabelValues(provider); {
+	case provider == followLabel && yes:
+		up.Inc()
+	case provider == followLabel:
+		up.Dec()
+	case yes:
+		up.Set(1)
+	default:
+		up.Set(0)
 	}
-	m.up.WithLabelValues(provider).Set(v)
 }
 
-func (m *Metrics) applied(s Status) {
-	m.generation.WithLabelValues(s.Provider).Set(float64(s.Generation))
-	m.epoch.WithLabelValues(s.Provider).Set(float64(s.Epoch))
+// applied and statuses are not of those that follow: many share one series.
+func (m *Metrics) applied(provider string, s Status) {
+	if provider == followLabel {
+		return
+	}
+	m.generation.WithLabelValues(provider).Set(float64(s.Generation))
+	m.epoch.WithLabelValues(provider).Set(float64(s.Epoch))
 }
 
 func (m *Metrics) statuses(provider string, all map[dataplane.Key]dataplane.ServiceStatus) {
+	if provider == followLabel {
+		return
+	}
 	var by [dataplane.StatusUnsupported + 1]int
 	for _, st := range all {
 		by[min(st.Status, dataplane.StatusUnsupported)]++

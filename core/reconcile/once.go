@@ -51,7 +51,7 @@ func (l *Loop) once(serving context.Context, to peer) error {
 	if err == nil && response != nil && response.GetGeneration() != next.snapshot.Generation {
 		err = lie(next.snapshot.Generation, response.GetGeneration())
 	}
-	l.cfg.Metrics.call(l.cfg.Provider, c.kind, resultOf(err), took)
+	l.cfg.Metrics.call(l.cfg.label(), c.kind, resultOf(err), took)
 	if err != nil {
 		l.refused(err)
 		if serving.Err() == nil { // else this agent or the process ends, and nothing failed
@@ -70,12 +70,9 @@ func (l *Loop) ask(ctx context.Context, to peer) error {
 		return err
 	}
 	l.unsure = false
-	known := func(d *delivered) bool {
-		return err == nil && d != nil && was.Session == d.snapshot.Session && was.Generation == d.snapshot.Generation && bytes.Equal(was.Digest, d.snapshot.Digest)
-	}
 	switch {
-	case known(l.has):
-	case known(l.tried):
+	case err == nil && l.has.is(was):
+	case err == nil && l.tried.is(was):
 		l.has = l.tried
 	default:
 		l.has = nil
@@ -171,7 +168,7 @@ func (l *Loop) refused(err error) {
 	default:
 		return
 	}
-	l.cfg.Metrics.resync(l.cfg.Provider, l.resync)
+	l.cfg.Metrics.resync(l.cfg.label(), l.resync)
 }
 
 // resultOf is the label of a call's result.

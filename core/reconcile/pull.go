@@ -1,9 +1,12 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -15,29 +18,31 @@ import (
 	"github.com/fairlead/fairlead/dataplane/transfer"
 )
 
-// maxFollowers bounds the names of providers that a Source keeps loops for.
+// maxFollowers bounds the streams of a Source, and the loops that it keeps for
+// providers that come again.
 const maxFollowers = 64
 
 // errStreamEnded ends a loop whose follower has to open a new stream, since
 // only that says what it has.
 var errStreamEnded = errors.New("reconcile: the stream to the follower is of no more use")
 
-// Source serves the view to providers that run by themselves. There is one loop
-// for each name; the newest stream of a name takes the place of the one before.
+// Source serves the view to providers that run by themselves. Each stream has a
+// loop of its own: whoever may connect may take any name, and is not to disturb
+// who has it.
 type Source struct {
 	pb.UnimplementedSnapshotSourceServer
 	cfg Config
 
-	mu    sync.Mutex
-	loops map[string]*follower
+	mu      sync.Mutex
+	streams map[string]*follower // by the name that only the follower knows
+	parked  []*Loop              // of streams that ended, oldest first
 }
 
 var _ pb.SnapshotSourceServer = (*Source)(nil)
 
-// follower is one provider that pulls.
+// follower is one stream.
 type follower struct {
 	loop    *Loop
-	current *pull // nil: no stream
 	reports chan *pb.ReportRequest
 }
 
@@ -46,49 +51,49 @@ func NewSource(cfg Config) *Source {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics()
 	}
-	return &Source{cfg: cfg, loops: make(map[string]*follower)}
+	cfg.follows = true
+	return &Source{cfg: cfg, streams: make(map[string]*follower)}
 }
 
-// Followers returns how the providers fare that follow or did.
+// Followers returns how the providers fare that follow.
 func (s *Source) Followers() []Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []Status
-	for _, f := range s.loops {
+	for _, f := range s.streams {
 		out = append(out, f.loop.Status())
 	}
+	slices.SortFunc(out, func(a, b Status) int {
+		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Generation, b.Generation))
+	})
 	return out
 }
 
 // Follow streams generations until the call ends. What the request says of the
 // provider's state decides how it begins.
 func (s *Source) Follow(r *pb.FollowRequest, stream grpc.ServerStreamingServer[pb.FollowResponse]) error {
-	ctx, cancel := context.WithCancelCause(stream.Context())
-	defer cancel(nil)
-	p := &pull{stream: stream, was: transfer.DecodeState(r.GetState()), cancel: cancel}
-	f, err := s.enter(r.GetInfo().GetName(), p)
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	p := &pull{stream: stream, was: transfer.DecodeState(r.GetState()), name: rand.Text(), reports: make(chan *pb.ReportRequest, 8)}
+	loop, err := s.enter(r.GetInfo().GetName(), p)
 	if err != nil {
 		return transfer.ToWire(err)
 	}
-	defer s.leave(f, p)
-	select {
-	case <-f.loop.turn:
-		defer func() { f.loop.turn <- struct{}{} }()
-	case <-ctx.Done():
-		return p.over(ctx, nil)
+	defer s.leave(loop, p)
+	if err := loop.run(ctx, p, nil); err != nil {
+		return status.Error(codes.Aborted, err.Error()+": follow anew")
 	}
-	p.reports = f.reports
-	return p.over(ctx, f.loop.run(ctx, p, nil))
+	return transfer.ToWire(ctx.Err())
 }
 
 // Report takes the answer to a generation. One that nobody waits for any more
 // is dropped.
 func (s *Source) Report(_ context.Context, r *pb.ReportRequest) (*pb.ReportResponse, error) {
 	s.mu.Lock()
-	f := s.loops[r.GetProvider()]
+	f := s.streams[r.GetStream()]
 	s.mu.Unlock()
-	if f == nil {
-		return nil, transfer.ToWire(fmt.Errorf("%w: provider %q does not follow: call Follow first", dataplane.ErrInvalid, r.GetProvider()))
+	if f == nil || f.loop.cfg.Provider != r.GetProvider() {
+		return nil, transfer.ToWire(fmt.Errorf("%w: provider %q does not follow by this stream: call Follow, and report with the stream that comes with a Begin", dataplane.ErrInvalid, r.GetProvider()))
 	}
 	if h := r.GetHealth(); h != nil {
 		f.loop.standing.health(transfer.DecodeHealth(h))
@@ -102,73 +107,63 @@ func (s *Source) Report(_ context.Context, r *pb.ReportRequest) (*pb.ReportRespo
 	return &pb.ReportResponse{}, nil
 }
 
-func (s *Source) enter(name string, p *pull) (*follower, error) {
+// enter finds the loop for a stream: one that knows what the provider has, as it
+// served it before, else a new one.
+func (s *Source) enter(name string, p *pull) (*Loop, error) {
 	if name == "" || len(name) > 32 {
 		return nil, fmt.Errorf("%w: Follow without the provider's name in info", dataplane.ErrInvalid)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.loops[name]
-	if f == nil {
-		if len(s.loops) >= maxFollowers {
-			s.forget()
-		}
-		if len(s.loops) >= maxFollowers {
-			return nil, fmt.Errorf("%w: %d providers follow already", dataplane.ErrLimit, maxFollowers)
-		}
+	if len(s.streams) >= maxFollowers {
+		return nil, fmt.Errorf("%w: %d providers follow already", dataplane.ErrLimit, maxFollowers)
+	}
+	loop := s.unpark(name, p.was)
+	if loop == nil {
 		cfg := s.cfg
 		cfg.Provider = name
-		f = &follower{loop: New(cfg), reports: make(chan *pb.ReportRequest, 8)}
-		s.loops[name] = f
+		loop = New(cfg)
 	}
-	if f.current != nil {
-		f.current.cancel(errReplaced)
-	}
-	f.current = p
-	return f, nil
+	s.streams[p.name] = &follower{loop: loop, reports: p.reports}
+	return loop, nil
 }
 
-// forget drops the loops of providers that follow no more, so that names that
-// came and went do not use up the bound. The caller holds mu.
-func (s *Source) forget() {
-	for name, f := range s.loops {
-		if f.current == nil {
-			delete(s.loops, name)
+func (s *Source) unpark(name string, was dataplane.State) *Loop {
+	for i, l := range s.parked {
+		if l.cfg.Provider == name && (l.has.is(was) || l.tried.is(was)) {
+			s.parked = slices.Delete(s.parked, i, i+1)
+			return l
 		}
 	}
+	return nil
 }
 
-func (s *Source) leave(f *follower, p *pull) {
+// leave keeps the loop for the next stream of the provider, unless something is
+// still being sent from it.
+func (s *Source) leave(loop *Loop, p *pull) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.current == p {
-		f.current = nil
+	delete(s.streams, p.name)
+	if p.stuck || loop.has == nil && loop.tried == nil {
+		return
 	}
+	if len(s.parked) == maxFollowers {
+		s.parked = slices.Delete(s.parked, 0, 1)
+	}
+	s.parked = append(s.parked, loop)
 }
-
-var errReplaced = errors.New("reconcile: another stream of this provider's name took over")
 
 // pull sends generations down one stream.
 type pull struct {
 	stream  grpc.ServerStreamingServer[pb.FollowResponse]
 	was     dataplane.State
+	name    string
 	asked   bool
-	cancel  context.CancelCauseFunc
-	reports <-chan *pb.ReportRequest
+	stuck   bool // a send did not end in time, and goes on until the stream has ended
+	reports chan *pb.ReportRequest
 }
 
 var _ peer = (*pull)(nil)
-
-// over is the status with which a stream ends.
-func (p *pull) over(ctx context.Context, err error) error {
-	switch {
-	case errors.Is(context.Cause(ctx), errReplaced):
-		return status.Error(codes.Aborted, errReplaced.Error())
-	case err != nil:
-		return status.Error(codes.Aborted, err.Error()+": follow anew")
-	}
-	return transfer.ToWire(ctx.Err())
-}
 
 // state is what the request said. It is of use once.
 func (p *pull) state(context.Context) (dataplane.State, error) {
@@ -181,18 +176,7 @@ func (p *pull) state(context.Context) (dataplane.State, error) {
 
 func (p *pull) reconcile(ctx context.Context, c call) (*pb.ReconcileResponse, error) {
 	last := p.late(c.begin.GetGeneration())
-	err := p.stream.Send(&pb.FollowResponse{Step: &pb.FollowResponse_Begin{Begin: c.begin}})
-	if err == nil {
-		for change := range c.changes {
-			if err = p.stream.Send(&pb.FollowResponse{Step: &pb.FollowResponse_Change{Change: change}}); err != nil {
-				break
-			}
-		}
-	}
-	if err == nil {
-		err = p.stream.Send(&pb.FollowResponse{Step: &pb.FollowResponse_Commit{Commit: &pb.Commit{}}})
-	}
-	if err != nil {
+	if err := p.send(ctx, c); err != nil {
 		return nil, fmt.Errorf("%w: %w", errStreamEnded, err)
 	}
 	if c.kind == unchanged { // what is to be said of it was said before
@@ -208,6 +192,45 @@ func (p *pull) reconcile(ctx context.Context, c call) (*pb.ReconcileResponse, er
 			return nil, fmt.Errorf("%w: no report of generation %d: %w", errStreamEnded, c.begin.GetGeneration(), ctx.Err())
 		}
 	}
+}
+
+// send sends one generation, or gives up at the end of ctx: a follower that does
+// not read blocks a stream for ever, and only the end of the stream, which the
+// caller sees to, unblocks it.
+func (p *pull) send(ctx context.Context, c call) error {
+	sent := make(chan error, 1)
+	go func() { sent <- p.write(ctx, c) }()
+	select {
+	case err := <-sent:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-sent: // it was about to end
+		return err
+	default:
+		p.stuck = true
+		return fmt.Errorf("the follower takes nothing: %w", ctx.Err())
+	}
+}
+
+func (p *pull) write(ctx context.Context, c call) error {
+	err := p.stream.Send(&pb.FollowResponse{Step: &pb.FollowResponse_Begin{Begin: c.begin}, Stream: p.name})
+	if err != nil {
+		return err
+	}
+	for change := range c.changes {
+		if err = ctx.Err(); err == nil {
+			err = p.stream.Send(&pb.FollowResponse{Step: &pb.FollowResponse_Change{Change: change}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return p.stream.Send(&pb.FollowResponse{Step: &pb.FollowResponse_Commit{Commit: &pb.Commit{}}})
 }
 
 // late takes the reports that nobody waited for, and returns the last of them

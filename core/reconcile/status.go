@@ -38,6 +38,7 @@ type Status struct {
 type standing struct {
 	log      *slog.Logger
 	metrics  *Metrics
+	label    string // in metrics
 	mu       sync.Mutex
 	s        Status
 	services map[dataplane.Key]dataplane.ServiceStatus
@@ -45,7 +46,7 @@ type standing struct {
 }
 
 func (s *standing) init(cfg Config) {
-	s.log, s.metrics, s.s.Provider = cfg.Log, cfg.Metrics, cfg.Provider
+	s.log, s.metrics, s.label, s.s.Provider = cfg.Log, cfg.Metrics, cfg.label(), cfg.Provider
 	s.services = make(map[dataplane.Key]dataplane.ServiceStatus)
 }
 
@@ -64,7 +65,7 @@ func (s *standing) connected(yes bool) {
 	if !yes {
 		s.s.Health = dataplane.Health{}
 	}
-	s.metrics.connected(s.s.Provider, yes)
+	s.metrics.connected(s.label, yes)
 }
 
 func (s *standing) failed(err error) {
@@ -109,13 +110,13 @@ func (s *standing) applied(d *delivered, r *pb.ReconcileResponse, unchanged bool
 	defer s.mu.Unlock()
 	s.s.Generation, s.s.Epoch, s.s.Complete = d.snapshot.Generation, d.view.Epoch, d.snapshot.Completeness.Complete()
 	s.s.Services, s.s.Endpoints, s.s.Error, s.s.At = d.snapshot.Len(), d.snapshot.EndpointCount(), nil, time.Now()
-	s.metrics.applied(s.s)
+	s.metrics.applied(s.label, s.s)
 	s.has = d.snapshot
 	if r == nil {
 		return
 	}
 	_, result := transfer.DecodeResult(r)
-	s.metrics.operations(s.s.Provider, result.Operations)
+	s.metrics.operations(s.label, result.Operations)
 	next := make(map[dataplane.Key]dataplane.ServiceStatus, len(result.Statuses))
 	if unchanged {
 		maps.Copy(next, s.services)
@@ -162,5 +163,5 @@ func (s *standing) replace(next map[dataplane.Key]dataplane.ServiceStatus) {
 			s.log.Warn("service is not programmed as it should be", "service", st.Service.String(), "status", st.Status.String(), "reason", st.Reason, "message", st.Message)
 		}
 	}
-	s.metrics.statuses(s.s.Provider, next)
+	s.metrics.statuses(s.label, next)
 }

@@ -118,6 +118,7 @@ type puller struct {
 	client    pb.SnapshotSourceClient
 	assembler *transfer.Assembler
 	stream    grpc.ServerStreamingClient[pb.FollowResponse]
+	name      string // of the stream
 }
 
 func newPuller(t *testing.T, source *reconcile.Source) *puller {
@@ -146,6 +147,7 @@ func (p *puller) take(report bool) string {
 		p.t.Fatal(err)
 	}
 	begin := m.GetBegin()
+	p.name = m.GetStream()
 	g, err := p.assembler.Begin(begin)
 	if err != nil {
 		p.t.Fatal(err)
@@ -177,7 +179,7 @@ func (p *puller) take(report bool) string {
 func (p *puller) report(generation uint64) {
 	p.t.Helper()
 	_, err := p.client.Report(p.t.Context(), &pb.ReportRequest{
-		Provider: "pulled", Result: &pb.ReconcileResponse{Generation: generation}, Health: &pb.HealthResponse{State: pb.HealthState_HEALTH_STATE_READY},
+		Provider: "pulled", Stream: p.name, Result: &pb.ReconcileResponse{Generation: generation}, Health: &pb.HealthResponse{State: pb.HealthState_HEALTH_STATE_READY},
 	})
 	if err != nil {
 		p.t.Fatal(err)
@@ -224,20 +226,25 @@ func TestProviderThatPulls(t *testing.T) {
 		return len(st) == 1 && st[0].Provider == "pulled" && st[0].Epoch == v.Latest().Epoch && st[0].Health.State == dataplane.HealthReady
 	})
 
-	// A stream of the same name takes over, and goes on where the provider is.
-	old := p.stream
-	v.apply(runs(4, passing, "web"))
-	p.follow()
-	for {
-		if _, err := old.Recv(); err != nil {
-			if status.Code(err) != codes.Aborted {
-				t.Errorf("the older stream ended with %v, want Aborted", err)
-			}
-			break
-		}
+	// Another stream of the same name has a life of its own, and neither shows in
+	// how the other fares.
+	other := &puller{t: t, client: p.client, assembler: transfer.NewAssembler(dataplane.Limits{})}
+	other.follow()
+	if got := other.take(true); got != "snapshot" {
+		t.Errorf("the second of a name opens with a %s", got)
 	}
+	v.apply(runs(4, passing, "web"))
 	p.until("delta")
 	p.want(v)
+	other.until("delta")
+	other.want(v)
+	if other.name == p.name || len(source.Followers()) != 2 {
+		t.Errorf("two streams, %q and %q: %+v", p.name, other.name, source.Followers())
+	}
+	forged := &pb.ReportRequest{Provider: "pulled", Stream: "guessed", Result: &pb.ReconcileResponse{Generation: 1}}
+	if _, err := p.client.Report(t.Context(), forged); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a report under a name that was guessed: %v", err)
+	}
 
 	// No report: the stream ends, and the next one goes on by State.
 	v.apply(runs(5, passing, "web"))
@@ -257,6 +264,31 @@ func TestProviderThatPulls(t *testing.T) {
 	p.follow()
 	p.until("snapshot")
 	p.want(v)
+}
+
+// A follower that reads nothing is let go of at the deadline, and is back in the
+// picture as soon as it comes again.
+func TestFollowerThatStandsStill(t *testing.T) {
+	v, _ := large(t, 1000) // more than fits into the window of a stream
+	source := reconcile.NewSource(reconcile.Config{Session: session(), Views: v, Tick: 50 * time.Millisecond, Deadline: time.Second})
+	p := newPuller(t, source)
+	p.follow()
+	eventually(t, "it follows", func() bool { return len(source.Followers()) == 1 })
+	eventually(t, "it is let go of", func() bool { return len(source.Followers()) == 0 })
+	var err error
+	for err == nil {
+		_, err = p.stream.Recv()
+	}
+	if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), "takes nothing") {
+		t.Errorf("its stream ended with %v, want Aborted and why", err)
+	}
+	v.apply(view.Forgotten{ID: 2})
+	q := newPuller(t, source)
+	q.follow()
+	if got := q.take(true); got != "snapshot" {
+		t.Errorf("the next stream opens with a %s", got)
+	}
+	q.want(v)
 }
 
 func TestSourceRefuses(t *testing.T) {

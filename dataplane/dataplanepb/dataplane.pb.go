@@ -3743,7 +3743,9 @@ type FollowResponse struct {
 	//	*FollowResponse_Begin
 	//	*FollowResponse_Change
 	//	*FollowResponse_Commit
-	Step          isFollowResponse_Step `protobuf_oneof:"step"`
+	Step isFollowResponse_Step `protobuf_oneof:"step"`
+	// With a Begin: names this stream. Only who follows it knows the name.
+	Stream        string `protobuf:"bytes,4,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3812,6 +3814,13 @@ func (x *FollowResponse) GetCommit() *Commit {
 	return nil
 }
 
+func (x *FollowResponse) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
+}
+
 type isFollowResponse_Step interface {
 	isFollowResponse_Step()
 }
@@ -3839,6 +3848,7 @@ type ReportRequest struct {
 	Provider      string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	Result        *ReconcileResponse     `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	Health        *HealthResponse        `protobuf:"bytes,3,opt,name=health,proto3" json:"health,omitempty"`
+	Stream        string                 `protobuf:"bytes,4,opt,name=stream,proto3" json:"stream,omitempty"` // of the Begin that is answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3892,6 +3902,13 @@ func (x *ReportRequest) GetHealth() *HealthResponse {
 		return x.Health
 	}
 	return nil
+}
+
+func (x *ReportRequest) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
 }
 
 type ReportResponse struct {
@@ -4139,16 +4156,18 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\x10ShutdownResponse\"\x84\x01\n" +
 	"\rFollowRequest\x127\n" +
 	"\x04info\x18\x01 \x01(\v2#.fairlead.dataplane.v1.InfoResponseR\x04info\x12:\n" +
-	"\x05state\x18\x02 \x01(\v2$.fairlead.dataplane.v1.StateResponseR\x05state\"\xc0\x01\n" +
+	"\x05state\x18\x02 \x01(\v2$.fairlead.dataplane.v1.StateResponseR\x05state\"\xd8\x01\n" +
 	"\x0eFollowResponse\x124\n" +
 	"\x05begin\x18\x01 \x01(\v2\x1c.fairlead.dataplane.v1.BeginH\x00R\x05begin\x127\n" +
 	"\x06change\x18\x02 \x01(\v2\x1d.fairlead.dataplane.v1.ChangeH\x00R\x06change\x127\n" +
-	"\x06commit\x18\x03 \x01(\v2\x1d.fairlead.dataplane.v1.CommitH\x00R\x06commitB\x06\n" +
-	"\x04step\"\xac\x01\n" +
+	"\x06commit\x18\x03 \x01(\v2\x1d.fairlead.dataplane.v1.CommitH\x00R\x06commit\x12\x16\n" +
+	"\x06stream\x18\x04 \x01(\tR\x06streamB\x06\n" +
+	"\x04step\"\xc4\x01\n" +
 	"\rReportRequest\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12@\n" +
 	"\x06result\x18\x02 \x01(\v2(.fairlead.dataplane.v1.ReconcileResponseR\x06result\x12=\n" +
-	"\x06health\x18\x03 \x01(\v2%.fairlead.dataplane.v1.HealthResponseR\x06health\"\x10\n" +
+	"\x06health\x18\x03 \x01(\v2%.fairlead.dataplane.v1.HealthResponseR\x06health\x12\x16\n" +
+	"\x06stream\x18\x04 \x01(\tR\x06stream\"\x10\n" +
 	"\x0eReportResponse*N\n" +
 	"\x05Layer\x12\x15\n" +
 	"\x11LAYER_UNSPECIFIED\x10\x00\x12\f\n" +

@@ -107,7 +107,7 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 	}
 	f.service.log.Info("following", "agent", f.address)
 	for {
-		result, err := f.generation(ctx, stream)
+		name, result, err := f.generation(ctx, stream)
 		// Only a snapshot helps where the agent and the provider do not agree on
 		// what is there.
 		f.fresh = errors.Is(err, dataplane.ErrBaseMismatch) || errors.Is(err, dataplane.ErrInvalid)
@@ -119,18 +119,24 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 		if err != nil {
 			return applied, err
 		}
-		if _, err := source.Report(ctx, &pb.ReportRequest{Provider: f.service.info.Name, Result: result, Health: health}); err != nil {
+		if _, err := source.Report(ctx, &pb.ReportRequest{Provider: f.service.info.Name, Stream: name, Result: result, Health: health}); err != nil {
 			return applied, transfer.FromWire(err)
 		}
 	}
 }
 
-// generation reads one generation and applies it.
-func (f *follower) generation(ctx context.Context, stream grpc.ServerStreamingClient[pb.FollowResponse]) (*pb.ReconcileResponse, error) {
+// generation reads one generation and applies it. It returns the name of the
+// stream, which belongs to the report.
+func (f *follower) generation(ctx context.Context, stream grpc.ServerStreamingClient[pb.FollowResponse]) (name string, result *pb.ReconcileResponse, err error) {
 	first, err := stream.Recv()
 	if err != nil {
-		return nil, transfer.FromWire(err)
+		return "", nil, transfer.FromWire(err)
 	}
+	result, err = f.apply(ctx, first, stream)
+	return first.GetStream(), result, err
+}
+
+func (f *follower) apply(ctx context.Context, first *pb.FollowResponse, stream grpc.ServerStreamingClient[pb.FollowResponse]) (*pb.ReconcileResponse, error) {
 	s := f.service
 	release, err := s.turn.wait(ctx, "Follow")
 	if err != nil {

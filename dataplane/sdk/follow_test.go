@@ -52,7 +52,7 @@ func (s *source) Report(_ context.Context, r *pb.ReportRequest) (*pb.ReportRespo
 }
 
 func (s *source) generation(b *pb.Begin, cs ...*pb.Change) {
-	s.send <- &pb.FollowResponse{Step: &pb.FollowResponse_Begin{Begin: b}}
+	s.send <- &pb.FollowResponse{Step: &pb.FollowResponse_Begin{Begin: b}, Stream: "s1"}
 	for _, c := range cs {
 		s.send <- &pb.FollowResponse{Step: &pb.FollowResponse_Change{Change: c}}
 	}
@@ -95,7 +95,7 @@ func TestFollow(t *testing.T) {
 	one := gen(1, svc("web", 1, 9001))
 	agent.generation(transfer.Begin(one, 0, false), snapshotChanges(one)...)
 	rep := receive(t, "Report", agent.reports)
-	if rep.Provider != "fake" || rep.Result.GetGeneration() != 1 || rep.Result.GetOperations() != 1 || rep.Health.GetState() != pb.HealthState_HEALTH_STATE_READY {
+	if rep.Provider != "fake" || rep.Stream != "s1" || rep.Result.GetGeneration() != 1 || rep.Result.GetOperations() != 1 || rep.Health.GetState() != pb.HealthState_HEALTH_STATE_READY {
 		t.Fatalf("got %v", rep)
 	}
 	agent.generation(transfer.Begin(one, 1, false)) // unchanged

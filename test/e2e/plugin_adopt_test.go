@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -212,28 +213,88 @@ func TestPluginAlone(t *testing.T) {
 	}
 }
 
-// TestPluginFollows: a provider that pulls from the agent gets its services,
-// and again from the next agent.
+// TestPluginFollows: a provider that pulls from the agent, by its socket or by its
+// address, gets its services, and again from the next agent.
 func TestPluginFollows(t *testing.T) {
+	for _, by := range []string{"socket", "address"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			a := newHost(t, "off")
+			from := "unix:" + a.socket()
+			if by == "address" {
+				from = "127.0.0.1:7402"
+				a.args = append(a.args, "--api.listen", from)
+			}
+			socket := a.dir + ".fake.sock"
+			provider := a.aloneAt("--listen", "unix:"+socket, "--follow", from, "--instance-id", "alone")
+			a.start()
+			a.obeyed(socket, 10*time.Second)
+			a.served(socket)
+			a.kill()
+			if _, err := serves(socket); err != nil {
+				t.Errorf("without an agent: %v", err)
+			}
+			a.start()
+			a.obeyed(socket, 15*time.Second)
+			a.eventually(5*time.Second, "the agent tells of it", a.following(1))
+			a.terminate()
+			select {
+			case <-provider.Done():
+				t.Errorf("it ended:\n%s", provider.Output())
+			default:
+			}
+			if strings.Contains(provider.Output(), "panic") {
+				t.Error(provider.Output())
+			}
+		})
+	}
+}
+
+// following is nil when so many providers follow the agent and have its service.
+func (a *agent) following(want int) func() error {
+	return func() error {
+		n := 0
+		for _, p := range a.plugins() {
+			if p.How == "follows" && p.State == "following" && p.Told != nil && p.Told.Services == 1 {
+				n++
+			}
+		}
+		if n != want {
+			return fmt.Errorf("%d follow, want %d", n, want)
+		}
+		return nil
+	}
+}
+
+// TestPluginFollowersOfOneName: those that follow under one name, also that of a
+// plugin, get the services each, and show in nothing that the agent tells of
+// another.
+func TestPluginFollowersOfOneName(t *testing.T) {
 	t.Parallel()
-	a := newHost(t, "off")
-	socket := a.dir + ".fake.sock"
-	provider := a.aloneAt("--listen", "unix:"+socket, "--follow", "unix:"+a.socket(), "--instance-id", "alone")
+	a := newHost(t, "fake")
+	from := "127.0.0.1:7402"
+	a.args = append(a.args, "--api.listen", from)
+	path := a.install("fake", "fake")
 	a.start()
-	a.obeyed(socket, 10*time.Second)
-	a.kill()
-	if _, err := serves(socket); err != nil {
-		t.Errorf("without an agent: %v", err)
+	life := a.ready("fake", 1)
+	a.served(a.socketOf(life))
+	sockets := []string{a.dir + ".one.sock", a.dir + ".two.sock"}
+	var providers []*netns.Process
+	for i, socket := range sockets {
+		providers = append(providers, a.node.Start(path, []string{"--listen", "unix:" + socket, "--follow", from, "--instance-id", fmt.Sprint("alone", i)}))
 	}
-	a.start()
-	a.obeyed(socket, 15*time.Second)
-	a.terminate()
-	select {
-	case <-provider.Done():
-		t.Errorf("it ended:\n%s", provider.Output())
-	default:
+	a.eventually(10*time.Second, "both follow", a.following(2))
+	one, two := a.served(sockets[0]), a.served(sockets[1])
+	kill(t, providers[0].Pid(), syscall.SIGKILL)
+	a.eventually(10*time.Second, "one is left", a.following(1))
+	if is := a.served(sockets[1]); is.Session != two.Session || is.Session != one.Session {
+		t.Errorf("the other has %+v, before %+v", is, two)
 	}
-	if strings.Contains(provider.Output(), "panic") {
-		t.Error(provider.Output())
+	p, err := a.plugin("fake")
+	if err != nil || p.How != "child" || p.PID != life.PID || p.State != "ready" || p.Losses != 0 || p.Told == nil || p.Told.Error != "" {
+		t.Errorf("the plugin is %+v, %v", p, err)
+	}
+	if n := len(a.entries("the provider was not reconciled; what it has stays in force, and it is tried again")); n > 0 {
+		t.Errorf("%d failures are in the log:\n%s", n, a.proc.Output())
 	}
 }

@@ -17,22 +17,26 @@ import (
 	"github.com/fairlead/fairlead/test/scale"
 )
 
-// plugin is what the agent tells of one of its data planes.
-func (a *agent) plugin(name string) (found client.Plugin, err error) {
-	err = a.ask(func(ctx context.Context, c *client.Client) error {
+// plugins is what the agent tells of data planes, none if it does not answer.
+func (a *agent) plugins() (found []client.Plugin) {
+	_ = a.ask(func(ctx context.Context, c *client.Client) error {
 		all, err := c.Plugins(ctx)
-		for _, p := range all.Plugins {
-			if p.Name == name && err == nil {
-				found = p
-				return nil
-			}
-		}
-		if err == nil {
-			err = fmt.Errorf("%s is not among %+v", name, all.Plugins)
-		}
+		found = all.Plugins
 		return err
 	})
-	return found, err
+	return found
+}
+
+// plugin is what the agent tells of the first data plane of a name: one that it
+// hosts, if it does.
+func (a *agent) plugin(name string) (client.Plugin, error) {
+	all := a.plugins()
+	for _, p := range all {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return client.Plugin{}, fmt.Errorf("%s is not among %+v", name, all)
 }
 
 // shows is nil when the agent tells that a data plane is in this state.

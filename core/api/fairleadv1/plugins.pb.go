@@ -215,7 +215,7 @@ type Plugin struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Hosted ones: discovered, starting, configured, ready, backoff, crash-loop,
 	// refused, rejected, stopped. Others: available, shadowed, refused, missing.
-	// Those that follow: following, gone.
+	// Those that follow: following.
 	State          string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
 	How            string                 `protobuf:"bytes,3,opt,name=how,proto3" json:"how,omitempty"` // child, kept (from an agent before), alone (by itself), follows; empty: not hosted
 	Version        string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`

@@ -53,8 +53,7 @@ STATE of one that the agent hosts is
   crash-loop  so for the fifth time in a minute; tried again each 30 s
   refused     its file may not be run, or is gone; tried again when that changes
   rejected    its settings are wrong; tried again when they change
-of one that runs by itself and follows the agent, following, or gone, and of
-others
+of one that runs by itself and follows the agent, following, and of others
   available   it could run
   shadowed    another file of that name comes first
   refused     it would not be run: its owner, its mode, its manifest, …

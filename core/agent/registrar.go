@@ -129,11 +129,17 @@ func (s *services) notRegistered(key model.ServiceKey, instance string) error {
 
 // near names what was meant, or all there is if that is not much.
 func near(name string, known []string) string {
-	switch hint := config.DidYouMean(name, known); {
+	// The usual namespace would make any two names look alike.
+	short := func(s string) string { return strings.TrimPrefix(s, model.DefaultNamespace+"/") }
+	names := make([]string, len(known))
+	for i, k := range known {
+		names[i] = short(k)
+	}
+	switch hint := config.DidYouMean(short(name), names); {
 	case hint != "":
 		return hint
-	case len(known) > 0 && len(known) <= 10:
-		return "; there are: " + strings.Join(known, ", ")
+	case len(names) > 0 && len(names) <= 10:
+		return "; there are: " + strings.Join(names, ", ")
 	}
 	return ""
 }

@@ -1,0 +1,407 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/core/api/client"
+	"github.com/fairlead/fairlead/core/config"
+	"github.com/fairlead/fairlead/core/model"
+)
+
+// pair starts two agents that know each other.
+func pair(t *testing.T) (n1, n2 *running) {
+	t.Helper()
+	return pairOf(t, testConfig(t, "n1"), testConfig(t, "n2"))
+}
+
+func pairOf(t *testing.T, cfg1, cfg2 *config.Config) (n1, n2 *running) {
+	t.Helper()
+	n1 = start(t, Options{Loaded: loaded(cfg1)})
+	status, err := n1.api.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg2.Cluster.Join = []string{status.Addr}
+	n2 = start(t, Options{Loaded: loaded(cfg2)})
+	for _, n := range []*running{n1, n2} {
+		waitFor(t, "both to know each other", func() bool {
+			members, err := n.api.Members(t.Context())
+			return err == nil && len(members) == 2
+		})
+		waitFor(t, "the end of the start", func() bool { return strings.Contains(n.log.String(), "msg=ready") })
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of n1:\n%slog of n2:\n%s", n1.log, n2.log)
+		}
+	})
+	return n1, n2
+}
+
+// backend is an instance that only takes connections.
+func backend(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// endpoints is what an agent says of a service: INSTANCE:REASON, by node.
+func (r *running) endpoints(t *testing.T, service string) string {
+	t.Helper()
+	d, err := r.api.Endpoints(t.Context(), service)
+	if err != nil {
+		return err.Error()
+	}
+	var words []string
+	for _, e := range d.Endpoints {
+		words = append(words, e.Node+"/"+e.Instance+":"+e.Reason)
+	}
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+func (r *running) sees(t *testing.T, service, want string) {
+	t.Helper()
+	got := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: %s is %q, want %q", r.config().Node.Name, service, got, want)
+		}
+	}()
+	waitFor(t, service+" to be "+want, func() bool { got = r.endpoints(t, service); return got == want })
+}
+
+func (r *running) register(t *testing.T, definition string) client.Registration {
+	t.Helper()
+	done, err := r.api.Register(t.Context(), "test", definition, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// records is how often the agent told the cluster what runs on it.
+func (r *running) version(t *testing.T) string {
+	t.Helper()
+	list, err := r.api.Services(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("epoch %d, %v", list.Epoch, r.members.Snapshot().Self.RecordSeq)
+}
+
+func TestRegisteredInstanceIsAnEndpointElsewhere(t *testing.T) {
+	n1, n2 := pair(t)
+	instance := backend(t)
+	definition := fmt.Sprintf(`{name: web, port: 80, instances: [{id: a, address: %q, checks: [{tcp: true, interval: 100ms}]}]}`, instance.Addr())
+	if done := n1.register(t, definition); !done.Changed || !reflect.DeepEqual(done.Services, []string{"default/web"}) {
+		t.Errorf("registered %+v", done)
+	}
+	n1.sees(t, "web", "n1/a:ready")
+	n2.sees(t, "web", "n1/a:ready")
+
+	// The same again is no news for anybody, and the health stays.
+	before := n1.version(t)
+	if done := n1.register(t, definition); done.Changed {
+		t.Error("the same again is a change")
+	}
+	if got := n1.endpoints(t, "web"); got != "n1/a:ready" {
+		t.Errorf("after the same again %s", got)
+	}
+	if after := n1.version(t); after != before {
+		t.Errorf("the same again: %s, before %s", after, before)
+	}
+
+	d, err := n1.api.Endpoints(t.Context(), "web")
+	if err != nil || len(d.Endpoints) != 1 || d.Service.Source != "api" || d.Service.Ready != 1 || d.Service.Total != 1 || d.Service.DefinedBy != "n1" {
+		t.Fatalf("on n1 %+v, %v", d, err)
+	}
+	if e := d.Endpoints[0]; !e.Own || !e.In || e.Addr != instance.Addr().String() || len(e.Checks) != 1 || !e.Checks[0].Passing || e.Checks[0].Kind != "tcp" || e.Checks[0].Target != instance.Addr().String() {
+		t.Errorf("on n1 %+v", e)
+	}
+	if d, err = n2.api.Endpoints(t.Context(), "web"); err != nil || d.Service.Source != "" || d.Endpoints[0].Own || d.Endpoints[0].Checks != nil {
+		t.Errorf("on n2 %+v, %v", d, err)
+	}
+
+	// Nobody listens any more: the check fails, and the endpoint goes everywhere.
+	instance.Close()
+	n2.sees(t, "web", "n1/a:failing")
+	n1.sees(t, "web", "n1/a:failing")
+	if d, err = n1.api.Endpoints(t.Context(), "web"); err != nil || !strings.Contains(d.Endpoints[0].Detail, "refused") || d.Endpoints[0].In {
+		t.Errorf("on n1 %+v, %v, want the check's words", d.Endpoints, err)
+	}
+
+	gone, err := n1.api.Deregister(t.Context(), "web", "")
+	if err != nil || !reflect.DeepEqual(gone, []string{"a"}) {
+		t.Errorf("gone %q, %v", gone, err)
+	}
+	for _, n := range []*running{n1, n2} {
+		n.sees(t, "web", "endpoints: no node has a service default/web")
+	}
+}
+
+func TestRegistrationsOutliveARestart(t *testing.T) {
+	cfg1, cfg2 := testConfig(t, "n1"), testConfig(t, "n2")
+	n1, n2 := pairOf(t, cfg1, cfg2)
+	instance := backend(t)
+	n1.register(t, fmt.Sprintf(`{name: web, port: 80, instances: [
+		{id: a, address: %q, checks: [{tcp: true, interval: 1h, timeout: 1s}]}, {id: b, address: "127.0.0.1:1"}]}`, instance.Addr()))
+	n2.sees(t, "web", "n1/a:ready n1/b:ready")
+	if changed, err := n1.api.Maintenance(t.Context(), true, "web", "b"); err != nil || !changed {
+		t.Fatalf("maintenance: %v, %v", changed, err)
+	}
+	n2.sees(t, "web", "n1/a:ready n1/b:draining")
+	d, err := n2.api.Endpoints(t.Context(), "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := d.Definitions[0].Registered
+
+	n1.cancel()
+	if err := n1.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	n2.sees(t, "web", "n1/a:node-left n1/b:node-left")
+	status, err := n2.api.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg1.Cluster.Join = []string{status.Addr}
+	n1 = start(t, Options{Loaded: loaded(cfg1)})
+	// The next probe of a is an hour away: that it passes was kept.
+	n2.sees(t, "web", "n1/a:ready n1/b:draining")
+	if d, err = n2.api.Endpoints(t.Context(), "web"); err != nil || !d.Definitions[0].Registered.Equal(first) {
+		t.Errorf("registered at %v after the restart, %v before: %v", d.Definitions[0].Registered, first, err)
+	}
+	if changed, err := n1.api.Maintenance(t.Context(), false, "", ""); err != nil || !changed {
+		t.Errorf("maintenance: %v, %v", changed, err)
+	}
+	n2.sees(t, "web", "n1/a:ready n1/b:ready")
+}
+
+// In memory nothing is kept, and nothing is written.
+func TestRegistrationsInMemory(t *testing.T) {
+	cfg := testConfig(t, "n1")
+	cfg.Node.InMemory = true
+	n1 := start(t, Options{Loaded: loaded(cfg)})
+	n1.register(t, `{name: web, port: 80, instances: [{id: a, address: "127.0.0.1:1"}]}`)
+	n1.sees(t, "web", "n1/a:ready")
+	if _, err := n1.api.Maintenance(t.Context(), true, "", ""); err != nil {
+		t.Error(err)
+	}
+	n1.sees(t, "web", "n1/a:draining")
+	if _, err := os.Stat(cfg.Node.DataDir); !os.IsNotExist(err) {
+		t.Errorf("the data directory: %v, want none", err)
+	}
+}
+
+func TestDisagreementIsShown(t *testing.T) {
+	n1, n2 := pair(t)
+	n1.register(t, `{name: web, port: 80, instances: [{id: a, address: "127.0.0.1:1"}]}`)
+	n2.sees(t, "web", "n1/a:ready")
+	n2.register(t, `{name: web, port: 81, vip: 10.200.0.9, instances: [{id: a, address: "127.0.0.1:2"}]}`)
+	for _, n := range []*running{n1, n2} {
+		n.sees(t, "web", "n1/a:ready n2/a:ready")
+		d, err := n.api.Endpoints(t.Context(), "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := d.Service; s.DefinedBy != "n1" || !reflect.DeepEqual(s.Disagreeing, []string{"n2"}) || !reflect.DeepEqual(s.Ports, []string{"80/tcp"}) || s.VIP != "" {
+			t.Errorf("service %+v", s)
+		}
+		slices.SortFunc(d.Definitions, func(a, b client.Definition) int { return strings.Compare(a.Node, b.Node) })
+		if a, b := d.Definitions[0], d.Definitions[1]; !a.Counts || a.Says != "port 80/tcp" || a.Differs != nil || b.Counts || !b.Up ||
+			b.Says != "port 81/tcp, vip 10.200.0.9" || !reflect.DeepEqual(b.Differs, []string{"port", "vip"}) || !a.Registered.Before(b.Registered) {
+			t.Errorf("definitions %+v", d.Definitions)
+		}
+	}
+}
+
+func TestWhatCannotBeRegisteredIsNamed(t *testing.T) {
+	cfg := testConfig(t, "n1")
+	cfg.Services = parse(t, `{name: web, port: 80, intercept: ["127.0.0.1:8001"], instances: [{id: a, address: "127.0.0.1:1"}]}`)
+	n1 := start(t, Options{Loaded: Loaded{Config: cfg, Origins: config.Origins{"services[0]": {Layer: config.LayerFile, Name: "/f.yaml", Line: 3}}}})
+	n1.register(t, `{name: db, port: 1, instances: [{id: a, address: "127.0.0.1:1"}]}`)
+	before := n1.version(t)
+	many := `{name: many, port: 1, instances: [{id: i0, address: "127.0.0.1:1"}`
+	for i := range 2000 {
+		many += fmt.Sprintf(`, {id: i%d, address: "127.0.0.1:1"}`, i+1)
+	}
+	for definition, want := range map[string]string{
+		``:                                "register: test has no service",
+		`{name: web, port: 80}`:           "register: service default/web cannot be registered: /f.yaml:3 has it: change it there, or remove it there first",
+		"services:\n- {name: x, port: 0}": "register: test:2:19: services[0].port: is 0 or missing; set the service's port on its VIP, 1 to 65535",
+		`{name: X, port: 1, nmae: y}`:     "register: test:1:20: nmae: unknown key; did you mean name?",
+		`{name: a, port: 1, intercept: ["127.0.0.1:8001"]}`:                                                              "register: service default/a cannot be registered: default/web of /f.yaml:3 captures 127.0.0.1:8001 too; an address leads to one service",
+		`{name: a, port: 1, instances: [{id: a, address: web}]}`:                                                         `register: test:1:49: instances[0].address: is "web"; expected ip:port such as 127.0.0.1:7400 or [::1]:7400`,
+		`{name: a, port: 1, instances: [{id: a, address: "127.0.0.1:1"}, {id: a, address: "127.0.0.1:2"}]}`:              `register: test:1:70: instances[1].id: is "a", like that of instances[0]; ids are unique in a service`,
+		`{name: a, port: 1, instances: [{id: a, address: "127.0.0.1:1", checks: [{ping: x, interval: 1s}]}]}`:            "register: test:1:74: instances[0].checks[0].ping: unknown key; known here: http, tcp, grpc, interval, timeout, success_before_passing, failures_before_critical",
+		`{name: a, port: 1, instances: [{id: a, address: "127.0.0.1:1", checks: [{http: /, tcp: true, interval: 1s}]}]}`: "register: test:1:73: instances[0].checks[0]: is http and tcp at once; make each a check of its own",
+		many + "]}": "register: record: bad node record: 2003 instances on one node",
+	} {
+		_, err := n1.api.Register(t.Context(), "test", definition, false)
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%.60s: got  %v\nwant %s", definition, err, want)
+		}
+	}
+	for want, call := range map[string]func() error{
+		"deregister: service default/web was not registered: /f.yaml:3 has it, remove it there": func() error { _, err := n1.api.Deregister(t.Context(), "web", ""); return err },
+		"deregister: service default/dbs is not registered on this node; did you mean db?": func() error {
+			_, err := n1.api.Deregister(t.Context(), "dbs", "")
+			return err
+		},
+		`deregister: service default/db has no instance "zzz" registered on this node; there are: a`: func() error {
+			_, err := n1.api.Deregister(t.Context(), "db", "zzz")
+			return err
+		},
+		"maintenance: service default/x does not run on this node; there are: web, db": func() error {
+			_, err := n1.api.Maintenance(t.Context(), true, "x", "")
+			return err
+		},
+		`maintenance: service default/db has no instance "b" on this node; did you mean a?`: func() error {
+			_, err := n1.api.Maintenance(t.Context(), true, "db", "b")
+			return err
+		},
+	} {
+		if err := call(); err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	if after := n1.version(t); after != before {
+		t.Errorf("what was refused changed something: %s, before %s", after, before)
+	}
+	if n1.endpoints(t, "web") != "n1/a:ready" || n1.endpoints(t, "db") != "n1/a:ready" {
+		t.Errorf("web %s, db %s", n1.endpoints(t, "web"), n1.endpoints(t, "db"))
+	}
+}
+
+// All three ways on one node, and what becomes of each when its place changes.
+func TestFilesReloadsAndClientsTogether(t *testing.T) {
+	cfg1 := testConfig(t, "n1")
+	cfg1.ServicesDir = filepath.Join(filepath.Dir(cfg1.Node.DataDir), "services.d")
+	cfg1.Services = parse(t, `{name: web, port: 80, instances: [{id: a, address: "127.0.0.1:1"}]}`)
+	next := make(chan Loaded, 1)
+	n1 := start(t, Options{Loaded: loaded(cfg1), Reload: func() (Loaded, error) { return <-next, nil }})
+	waitFor(t, "the end of the start", func() bool { return strings.Contains(n1.log.String(), "msg=ready") })
+	status, err := n1.api.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg2 := testConfig(t, "n2")
+	cfg2.Cluster.Join = []string{status.Addr}
+	n2 := start(t, Options{Loaded: loaded(cfg2)})
+
+	if err := os.MkdirAll(cfg1.ServicesDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(cfg1.ServicesDir, "db.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload := func(change func(*config.Config)) {
+		t.Helper()
+		changed := *n1.config()
+		change(&changed)
+		before := strings.Count(n1.log.String(), "msg=reloaded")
+		next <- Loaded{Config: &changed, Origins: config.Origins{}}
+		n1.signals <- syscall.SIGHUP
+		waitFor(t, "the reload", func() bool { return strings.Count(n1.log.String(), "msg=reloaded") > before })
+	}
+	write(`{name: db, port: 1, instances: [{id: a, address: "127.0.0.1:2"}]}`)
+	reload(func(*config.Config) {}) // looks into the directory, too
+	n1.register(t, `{name: mail, port: 25, instances: [{id: a, address: "127.0.0.1:3"}]}`)
+	for _, service := range []string{"web", "db", "mail"} {
+		n2.sees(t, service, "n1/a:ready")
+	}
+
+	// A bad file: what it said stays, the others are not harmed.
+	write("name: db\nport: x\n")
+	waitFor(t, "the error", func() bool { return strings.Contains(n1.log.String(), file+":2:7: port") })
+	for _, service := range []string{"web", "db", "mail"} {
+		n2.sees(t, service, "n1/a:ready")
+	}
+	reload(func(c *config.Config) {
+		c.Services = parse(t, `{name: web, port: 80, instances: [{id: b, address: "127.0.0.1:1"}]}`)
+	})
+	n2.sees(t, "web", "n1/b:ready")
+
+	// A client's service that a file takes over is the file's, until that goes.
+	write(`services: [{name: mail, port: 26, instances: [{id: f, address: "127.0.0.1:4"}]}]`)
+	n2.sees(t, "mail", "n1/f:ready")
+	n2.sees(t, "db", "endpoints: no node has a service default/db; there are: mail, web")
+	if d, err := n1.api.Endpoints(t.Context(), "mail"); err != nil || d.Service.Source != file+":1" {
+		t.Errorf("source %q, %v", d.Service.Source, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	n2.sees(t, "mail", "n1/a:ready")
+	reload(func(c *config.Config) { c.Services = nil })
+	n2.sees(t, "web", "endpoints: no node has a service default/web; there are: mail")
+}
+
+// SIGTERM: the others see instances drain before the node leaves.
+func TestInstancesDrainBeforeTheNodeLeaves(t *testing.T) {
+	cfg1, cfg2 := testConfig(t, "n1"), testConfig(t, "n2")
+	cfg1.ShutdownDrain = 2 * time.Second
+	n1, n2 := pairOf(t, cfg1, cfg2)
+	n1.register(t, `{name: web, port: 80, instances: [{id: a, address: "127.0.0.1:1"}]}`)
+	n2.sees(t, "web", "n1/a:ready")
+	n1.signals <- syscall.SIGTERM
+	n2.sees(t, "web", "n1/a:draining")
+	members, err := n2.api.Members(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members {
+		if m.State != model.StateAlive {
+			t.Errorf("%s is %v while it drains", m.Name, m.State)
+		}
+	}
+	if err := n1.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	n2.sees(t, "web", "n1/a:node-left")
+
+	// Without instances, and without anybody to see it, a stop does not wait.
+	begun := time.Now()
+	n2.cancel()
+	if err := n2.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); strings.Contains(n2.log.String(), "msg=draining") {
+		t.Errorf("it drained nothing, for %v", took)
+	}
+}
+
+func TestDamagedStateIsNamed(t *testing.T) {
+	for _, name := range []string{registeredFile, registrationsFile, maintenanceFile} {
+		cfg := testConfig(t, "n1")
+		if err := os.MkdirAll(cfg.Node.DataDir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(cfg.Node.DataDir, name)
+		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := prepare(t, Options{Loaded: loaded(cfg)}).Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, want an error that names it", name, err)
+		}
+	}
+}

@@ -32,7 +32,7 @@ type Kind uint8
 // The kinds of checks.
 const (
 	HTTP Kind = 1 // GET; a status from 200 to 399 passes, redirects are not followed
-	TCP  Kind = 2 // a connection that is accepted passes; it is reset at once
+	TCP  Kind = 2 // a connection that is accepted passes; it is closed at once
 	GRPC Kind = 3 // grpc.health.v1.Health/Check; SERVING passes
 )
 

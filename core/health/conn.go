@@ -23,8 +23,9 @@ type conn struct {
 	file *os.File // nil until somebody has to wait
 }
 
-// open begins to connect, and does not wait.
-func open(target netip.AddrPort) (*conn, error) {
+// open begins to connect, and does not wait. With reset a later close resets the
+// connection, so that nothing of it stays behind on either side.
+func open(target netip.AddrPort, reset bool) (*conn, error) {
 	addr, family, err := sockaddr(target)
 	if err != nil {
 		return nil, err
@@ -34,9 +35,10 @@ func open(target netip.AddrPort) (*conn, error) {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
 	c := &conn{fd: fd, addr: addr}
-	// Closing then resets: thousands of connections a minute would else wait for
-	// late packets that no loopback ever brings.
-	if err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err == nil {
+	if reset {
+		err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	}
+	if err == nil {
 		_, err = c.try()
 	}
 	if err != nil {

@@ -55,8 +55,11 @@ func (f *flight) start() (out outcome, ended bool) {
 	if f.kind == GRPC {
 		return outcome{}, false
 	}
+	// An HTTP server that answered has no use for the connection any more, and
+	// thousands a minute that wait for late packets are of none. One that only
+	// accepted may not expect a reset, as its first read would fail.
 	var err error
-	if f.conn, err = open(f.target); err != nil {
+	if f.conn, err = open(f.target, f.kind == HTTP); err != nil {
 		return failure(err), true
 	}
 	if f.kind == TCP {
@@ -108,9 +111,7 @@ func (f *flight) resume(ctx context.Context, h *httpReader) outcome {
 	return out
 }
 
-// connected is the end of a TCP probe: the connection stands, unless err. It is
-// reset, not closed: nothing of it stays behind on either side, whatever the
-// rate.
+// connected is the end of a TCP probe: the connection stands, unless err.
 func (f *flight) connected(err error) outcome {
 	if err == nil && f.conn.isSelf(f.target) {
 		// Nobody listens, and the kernel chose the target's port for this end.

@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -221,6 +222,20 @@ func TestTCPAnswers(t *testing.T) {
 	}
 }
 
+// A server whose first read fails may log it or end; the end of a stream is what
+// each has to expect.
+func TestATCPProbeLooksLikeAnEnd(t *testing.T) {
+	read := make(chan error, 100)
+	addr := serve(t, func(c net.Conn) {
+		_, err := c.Read(make([]byte, 1))
+		read <- err
+	})
+	once(t, addr, Check{Kind: TCP})
+	if err := <-read; !errors.Is(err, io.EOF) {
+		t.Errorf("the server reads %v, want EOF", err)
+	}
+}
+
 func TestIPv6(t *testing.T) {
 	l, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
@@ -260,7 +275,7 @@ func fullListener(t *testing.T) netip.AddrPort {
 	}
 	addr := netip.AddrPortFrom(netip.AddrFrom4(loopback), uint16(name.(*unix.SockaddrInet4).Port)) //nolint:gosec // a port
 	for range 10 {
-		c, err := open(addr)
+		c, err := open(addr, true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,6 +101,7 @@ type Loop struct {
 	unsure     bool       // ask State before anything else
 	resync     string     // why a whole snapshot is wanted
 	settled    bool       // a complete generation was applied
+	stranger   *stranger  // the provider had what another agent told; nil: it had not
 	failures   int        // in a row
 	failed     string     // the last failure as logged
 }

@@ -77,6 +77,9 @@ func (l *Loop) ask(ctx context.Context, to peer) error {
 	default:
 		l.has = nil
 	}
+	if l.stranger == nil && was.Generation > 0 && was.Session.AgentID != l.cfg.Session.AgentID {
+		l.stranger = met(time.Now())
+	}
 	if was.Session == l.cfg.Session {
 		l.generation = max(l.generation, was.Generation)
 	}
@@ -104,10 +107,14 @@ func (l *Loop) next() *delivered {
 // completeness is what may be concluded from the view. Once complete, a session
 // stays so: what it then lacks, it has seen going.
 func (l *Loop) completeness(v *view.View) dataplane.Completeness {
-	if c := completeness(v); c.Complete() || !l.settled {
-		return c
+	c := completeness(v)
+	switch {
+	case !c.Complete() && l.settled:
+		return dataplane.TimedOut
+	case c == dataplane.Alone && !l.settled && l.stranger != nil && !l.stranger.over(time.Now(), v.NodeCount()):
+		return dataplane.Incomplete
 	}
-	return dataplane.TimedOut
+	return c
 }
 
 // prepare chooses the least that leads from what the provider has to next.

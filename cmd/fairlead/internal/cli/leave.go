@@ -32,7 +32,7 @@ and nobody accuses it. Use it to upgrade or to restart an agent whose services
 and plugins go on without it (on_host_loss: serve). It is for one start: a node
 that did not come back in time is found to have failed, like any other.
 
-    fairlead leave --restart --hold 20s && systemctl start fairlead`,
+    fairlead leave --restart --hold 20s && systemctl restart fairlead`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/conformance"
@@ -80,6 +81,28 @@ func options() conformance.Options {
 
 func TestFakeAsEndpoint(t *testing.T) {
 	conformance.TestWith(t, conformance.Target{Endpoint: serve(t, fake.New())}, options())
+}
+
+// A provider that runs by itself has its instance id again in the end.
+func TestEndpointIsGivenBack(t *testing.T) {
+	endpoint := serve(t, fake.New())
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := pb.NewDataPlaneProviderClient(conn)
+	if _, err := client.Configure(t.Context(), &pb.ConfigureRequest{InstanceId: "mine"}); err != nil {
+		t.Fatal(err)
+	}
+	report := conformance.Run(t.Context(), conformance.Target{Endpoint: endpoint}, conformance.Options{Only: []string{"reconcile.programs"}})
+	if !report.OK() {
+		t.Fatalf("%+v", report)
+	}
+	st, err := client.State(t.Context(), &pb.StateRequest{})
+	if err != nil || st.GetInstanceId() != "mine" || st.GetGeneration() != 0 {
+		t.Errorf("it is left with %v, %v", st, err)
+	}
 }
 
 // TestFake runs the reference provider in all ways: its work gone with the

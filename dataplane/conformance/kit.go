@@ -30,6 +30,7 @@ type suite struct {
 	launches int
 	peer     *peer // nil: none
 	info     *pb.InfoResponse
+	owner    string // instance id that a provider had before us, which runs by itself
 }
 
 func newSuite(t Target, o Options, dir string) *suite {
@@ -48,6 +49,11 @@ func (s *suite) meet(ctx context.Context) (*pb.InfoResponse, error) {
 	var err error
 	if s.info, err = s.peer.client.Info(ctx, &pb.InfoRequest{}); err != nil {
 		return nil, fmt.Errorf("conformance: %s does not answer Info: %w", s.target.Exec+s.target.Endpoint, err)
+	}
+	if s.target.Endpoint != "" {
+		if st, err := s.peer.client.State(ctx, &pb.StateRequest{}); err == nil {
+			s.owner = st.GetInstanceId()
+		}
 	}
 	return s.info, nil
 }
@@ -102,6 +108,11 @@ func (s *suite) end() {
 		return
 	}
 	s.clean()
+	if s.owner != "" {
+		// Under our tag its next cleanup would miss what it makes from now on. More
+		// than the instance id and the configuration that we were given nobody knows.
+		_, _ = s.peer.client.Configure(ctx, &pb.ConfigureRequest{Config: s.options.Config, InstanceId: s.owner})
+	}
 	s.peer.close()
 	s.peer = nil
 }

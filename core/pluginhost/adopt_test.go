@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -298,4 +299,45 @@ func TestUnreachableChildIsReplaced(t *testing.T) {
 	}
 	i.kill()
 	gone(t, i.proc.pid)
+}
+
+// What a kept child leaves in its process group ends with it, as with a child of
+// our own; what else lives does not.
+func TestGroupOfKeptChildEndsWithIt(t *testing.T) {
+	r := newRig(t, "good")
+	out := t.TempDir() + "/pid"
+	r.install("good", behaviour{Mode: "grandchild", Out: out})
+	r.serving()
+	h := r.start()
+	r.nextReady()
+	pid := statusOf(t, h, "good").PID
+	h.Stop()
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grandchild, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(grandchild, syscall.SIGKILL) }()
+
+	r.install("good", behaviour{}) // the next one has no children
+	h = r.start()
+	p := r.nextReady()
+	if p.Kind != KindKept || !alive(grandchild) {
+		t.Fatalf("adopted %v, the grandchild lives: %v", p.Kind, alive(grandchild))
+	}
+	kill(t, pid, syscall.SIGKILL)
+	waitClosed(t, p.Lost, "the loss")
+	waitFor(t, func() string {
+		reapChild(pid)
+		if alive(grandchild) {
+			return "the end of the grandchild"
+		}
+		return ""
+	})
+	r.nextReady()
+	h.Stop()
+	r.endKept()
 }

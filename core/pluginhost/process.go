@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -123,6 +124,14 @@ func (p *process) reap(cmd *exec.Cmd) {
 	if !p.wait() {
 		return // released
 	}
+	if cmd == nil {
+		// Its parent takes the status, when it likes. Until here the number was
+		// not in doubt for signal and kill; from here on it may be.
+		p.mu.Lock()
+		p.gone = true
+		p.mu.Unlock()
+		endGroup(p.pid)
+	}
 	p.mu.Lock()
 	p.gone = true
 	if cmd != nil {
@@ -138,6 +147,55 @@ func (p *process) reap(cmd *exec.Cmd) {
 	p.mu.Unlock()
 	_ = p.fd.Close()
 	close(p.exited)
+}
+
+// endGroup ends what is left of the process group of a process that ended and was
+// not our child. As long as it has a member, the kernel gives its number to no
+// other process; and each member is pinned before it is looked at, so that a
+// signal goes to nobody else.
+func endGroup(group int) {
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	for _, entry := range procs {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == group { // the number itself may be another's by now, with a group of its own
+			continue
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		if of, err := groupOf(pid); err == nil && of == group && !anothers(group) {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// anothers reports whether a live process has the number of a group, which then
+// is a new one. The old leader is gone or a zombie.
+func anothers(group int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", group))
+	if err != nil {
+		return false
+	}
+	fields := afterName(string(stat))
+	return len(fields) > 0 && fields[0] != "Z" && fields[0] != "X"
+}
+
+// groupOf returns the process group of a process.
+func groupOf(pid int) (int, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := afterName(string(stat))
+	if len(fields) < 3 {
+		return 0, fmt.Errorf("not a process status: %.80q", stat)
+	}
+	return strconv.Atoi(fields[2])
 }
 
 // wait returns when the process has ended, false if it was released before.

@@ -78,12 +78,21 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
+// afterName returns the fields of proc_pid_stat(5) from the third on: state,
+// parent, process group.
+func afterName(stat string) []string {
+	end := strings.LastIndexByte(stat, ')')
+	if end < 0 {
+		return nil
+	}
+	return strings.Fields(stat[end+1:])
+}
+
 // parseBeganAt reads field 22 of proc_pid_stat(5). The name of the program, in
 // parentheses, may hold blanks and parentheses of its own.
 func parseBeganAt(stat string) (uint64, error) {
-	end := strings.LastIndexByte(stat, ')')
-	fields := strings.Fields(stat[end+1:])
-	if end < 0 || len(fields) < 20 {
+	fields := afterName(stat)
+	if len(fields) < 20 {
 		return 0, fmt.Errorf("not a process status: %.80q", stat)
 	}
 	return strconv.ParseUint(fields[19], 10, 64)

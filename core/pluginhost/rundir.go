@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -59,18 +60,62 @@ func openRunDir(path string) (*runDir, error) {
 			return nil, fmt.Errorf("pluginhost: run directory %s is open to others: %w%s", path, err, moved)
 		}
 	}
-	lock, err := os.OpenFile(filepath.Join(path, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("pluginhost: run directory %s cannot be written: %w%s", path, err, moved)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = lock.Close()
+	lock, err := lockDir(path)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
 		return nil, fmt.Errorf("pluginhost: run directory %s is used by another agent%s: %w", path, moved, err)
+	case err != nil:
+		return nil, fmt.Errorf("pluginhost: run directory %s cannot be written: %w%s", path, err, moved)
 	}
 	return &runDir{path: path, lock: lock}, nil
 }
 
-func (r *runDir) close() { _ = r.lock.Close() }
+const lockFile = ".lock"
+
+// lockDir takes the lock of a run directory. The agent that had it removes the
+// file with the directory, so what was locked has to be what is there now.
+func lockDir(path string) (*os.File, error) {
+	for {
+		lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			_ = lock.Close()
+			return nil, err
+		}
+		mine, err := lock.Stat()
+		if err == nil {
+			if there, statErr := os.Stat(lock.Name()); statErr == nil && os.SameFile(mine, there) {
+				return lock, nil
+			}
+		}
+		_ = lock.Close()
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// close gives the directory to the next agent, and removes it if nothing is in
+// it that this one could need.
+func (r *runDir) close() {
+	defer r.lock.Close()
+	entries, err := os.ReadDir(r.path)
+	if err != nil {
+		return
+	}
+	if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && e.Name() != lockFile }) {
+		return
+	}
+	for _, e := range entries {
+		if e.IsDir() && unix.Rmdir(filepath.Join(r.path, e.Name())) != nil {
+			return
+		}
+	}
+	_ = os.Remove(r.lock.Name())
+	_ = os.Remove(r.path)
+}
 
 // socket is where a provider that is not our child, or no more, is found.
 func (r *runDir) socket(name string) string { return filepath.Join(r.path, name+socketSuffix) }

@@ -39,8 +39,7 @@ func TestReadyAndStopped(t *testing.T) {
 			if s := statusOf(t, h, "good"); s.State != StateStopped {
 				t.Errorf("state is %s", s.State)
 			}
-			left, err := os.ReadDir(r.cfg.RunDir)
-			if err != nil || len(left) != 2 { // .lock, and the directory of the plugin
+			if left, err := os.ReadDir(r.cfg.RunDir); !os.IsNotExist(err) {
 				t.Errorf("left in the run directory: %v, %v", left, err)
 			}
 		})

@@ -31,6 +31,7 @@ func BenchmarkRunner(b *testing.B) {
 		{"idle", nil},
 		{"1000 http", []Check{{Kind: HTTP, Path: "/healthz"}}},
 		{"1000 tcp", []Check{{Kind: TCP}}},
+		{"1000 grpc", []Check{{Kind: GRPC, Address: addrs[instances]}}},
 		{"3000 http", []Check{{Kind: HTTP, Path: "/a"}, {Kind: HTTP, Path: "/b"}, {Kind: HTTP, Path: "/c"}}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
@@ -40,7 +41,7 @@ func BenchmarkRunner(b *testing.B) {
 			}
 			defer r.Close()
 			var list []Instance
-			for i, addr := range addrs {
+			for i, addr := range addrs[:instances] {
 				in := Instance{Key: keyOf(strconv.Itoa(i)), Addr: addr}
 				for _, c := range bench.checks {
 					c.Interval, c.Timeout = interval, interval
@@ -73,10 +74,10 @@ func BenchmarkRunner(b *testing.B) {
 
 // BenchmarkProbe tells what one probe takes, one after the other.
 func BenchmarkProbe(b *testing.B) {
-	addr := backends(b, 1)[0]
-	for _, c := range []Check{{Kind: HTTP, Path: "/healthz"}, {Kind: TCP}} {
+	addrs := backends(b, 1)
+	for _, c := range []Check{{Kind: HTTP, Path: "/healthz"}, {Kind: TCP}, {Kind: GRPC, Address: addrs[1]}} {
 		b.Run(c.Kind.String(), func(b *testing.B) {
-			e := &entry{check: c, target: addr}
+			e := &entry{check: c, target: c.Target(addrs[0])}
 			e.request = request(e)
 			what, h := e.probe(), newHTTPReader()
 			what.timeout = time.Second

@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	grpchealth "google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // backendsEnv makes the test binary a process of that many HTTP backends, so
@@ -26,8 +29,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// serveBackends prints the addresses of n listeners and answers at each until
-// its standard input ends.
+// serveBackends prints the addresses of n HTTP servers and of one that speaks
+// gRPC, and answers until its standard input ends.
 func serveBackends(n int) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,11 +55,18 @@ func serveBackends(n int) {
 			}
 		}()
 	}
+	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
+		fmt.Println(l.Addr())
+		s := grpc.NewServer()
+		grpc_health_v1.RegisterHealthServer(s, grpchealth.NewServer())
+		go func() { _ = s.Serve(l) }()
+	}
 	fmt.Println()
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// backends starts a process of n HTTP backends, ended with the test.
+// backends starts a process of n HTTP backends and a last one for gRPC, ended
+// with the test.
 func backends(tb testing.TB, n int) []netip.AddrPort {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0]) //nolint:gosec // this test itself
@@ -83,8 +93,8 @@ func backends(tb testing.TB, n int) []netip.AddrPort {
 	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != ""; {
 		addrs = append(addrs, netip.MustParseAddrPort(lines.Text()))
 	}
-	if len(addrs) != n {
-		tb.Fatalf("%d backends started, want %d", len(addrs), n)
+	if len(addrs) != n+1 {
+		tb.Fatalf("%d backends started, want %d", len(addrs), n+1)
 	}
 	return addrs
 }

@@ -3,12 +3,15 @@ package health
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// userAgent is how probes name themselves.
+const userAgent = "fairlead-health"
 
 // probe is all that has to be known of a check to probe it. It holds copies:
 // the entry itself belongs to the table.
@@ -16,8 +19,7 @@ type probe struct {
 	entry   *entry
 	kind    Kind
 	target  netip.AddrPort
-	request []byte // of HTTP
-	service string // of GRPC
+	request []byte // all that is sent
 	timeout time.Duration
 	last    string // output of the probe before: the same answer again takes no memory
 }
@@ -26,38 +28,34 @@ type probe struct {
 type flight struct {
 	probe
 	began time.Time
-	conn  *conn  // nil: not opened yet
+	conn  *conn
 	sent  bool   // the request is
 	got   []byte // what came of the answer so far
 }
 
 func (e *entry) probe() probe {
-	return probe{
-		entry: e, kind: e.check.Kind, target: e.target, request: e.request, service: e.check.Service,
-		timeout: e.check.timeout(), last: e.last.output,
-	}
+	return probe{entry: e, kind: e.check.Kind, target: e.target, request: e.request, timeout: e.check.timeout(), last: e.last.output}
 }
 
 func (f *flight) deadline() time.Time { return f.began.Add(f.timeout) }
 
-// request returns what a probe of HTTP sends.
+// request returns what a probe sends.
 func request(e *entry) []byte {
-	if e.check.Kind != HTTP {
-		return nil
+	switch e.check.Kind {
+	case HTTP:
+		return httpRequest(e)
+	case GRPC:
+		return grpcRequest(e)
 	}
-	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: fairlead-health\r\nAccept: */*\r\nConnection: close\r\n\r\n",
-		e.check.Path, e.target)
+	return nil
 }
 
 // start makes as much of a probe as can be made without waiting. Where
 // instances are near, as they are, this is all but the answer.
 func (f *flight) start() (out outcome, ended bool) {
-	if f.kind == GRPC {
-		return outcome{}, false
-	}
 	// An HTTP server that answered has no use for the connection any more, and
-	// thousands a minute that wait for late packets are of none. One that only
-	// accepted may not expect a reset, as its first read would fail.
+	// thousands a minute that wait for late packets are of none. Others may not
+	// expect a reset.
 	var err error
 	if f.conn, err = open(f.target, f.kind == HTTP); err != nil {
 		return failure(err), true
@@ -84,9 +82,6 @@ func (f *flight) start() (out outcome, ended bool) {
 
 // resume makes the rest of a probe, until ctx or the deadline ends it.
 func (f *flight) resume(ctx context.Context, h *httpReader) outcome {
-	if f.kind == GRPC {
-		return runGRPC(ctx, f.probe, f.deadline())
-	}
 	stop, err := f.conn.wait(ctx, f.deadline())
 	if err != nil {
 		return failure(err)
@@ -109,6 +104,15 @@ func (f *flight) resume(ctx context.Context, h *httpReader) outcome {
 		return failure(err)
 	}
 	return out
+}
+
+// answer is the end of a probe that sent something; the error says what did not
+// come whole.
+func (f *flight) answer(h *httpReader, from io.Reader) (outcome, error) {
+	if f.kind == GRPC {
+		return h.readGRPC(from)
+	}
+	return h.readHTTP(from, f.last)
 }
 
 // connected is the end of a TCP probe: the connection stands, unless err.

@@ -345,10 +345,12 @@ func TestGRPCAnswers(t *testing.T) {
 		{"the server", "", addr, true, "SERVING"},
 		{"a service", "up", addr, true, "SERVING"},
 		{"a service that is down", "down", addr, false, "NOT_SERVING"},
-		{"an unknown service", "other", addr, false, `the server does not know the service "other"`},
+		{"an unknown service", "other", addr, false, "the server does not know this service"},
 		{"no health service", "", netip.MustParseAddrPort(bare.Addr().String()), false, "the server has no grpc.health.v1.Health"},
 		{"nobody", "", closedPort(t), false, "connection refused"},
-		{"an HTTP/1 server", "", serve(t, answer("HTTP/1.1 200 OK\r\n\r\n")), false, ""},
+		{"an HTTP/1 server", "", serve(t, answer("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")), false, "the answer is not HTTP/2"},
+		{"noise without end", "", serve(t, drip("", strings.Repeat("\x00\x00\x00\x0b\x00\x00\x00\x00\x00", 100), 0)), false, "the answer is longer than 65536 bytes"},
+		{"half a frame", "", serve(t, answer("\x00\x00\x09\x04")), false, "the connection ended before the answer did"},
 		{"silence", "", serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), false, "no complete answer in time"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -54,9 +54,14 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// answer is the end of an HTTP probe. It passes if the status is one of 200 to
-// 399 and the answer's body, or its first MaxOutputBytes, come whole; the error says what did not.
-func (f *flight) answer(h *httpReader, from io.Reader) (outcome, error) {
+func httpRequest(e *entry) []byte {
+	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+		e.check.Path, e.target, userAgent)
+}
+
+// readHTTP passes if the status is one of 200 to 399 and the answer's body, or
+// its first MaxOutputBytes, come whole. last is the output of the probe before.
+func (h *httpReader) readHTTP(from io.Reader, last string) (outcome, error) {
 	status, err := h.read(from)
 	if err != nil {
 		return outcome{}, err
@@ -65,7 +70,7 @@ func (f *flight) answer(h *httpReader, from io.Reader) (outcome, error) {
 	if status >= 200 && status <= 399 {
 		out.result = resultPass
 	}
-	if out.output = f.last; f.last != string(h.out) {
+	if out.output = last; last != string(h.out) {
 		out.output = clip(string(h.out))
 	}
 	return out, nil

@@ -25,7 +25,7 @@ struct bond {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 16384);
 	__type(key, struct client);
 	__type(value, struct bond);
 } bonds SEC(".maps");

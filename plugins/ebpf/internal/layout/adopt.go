@@ -35,8 +35,8 @@ func Adopt(k Kernel, size Size, found Dump) (*Table, error) {
 	}
 	ids := make([]uint32, 0, len(found.Frontends))
 	for b, id := range found.Frontends {
-		if id >= size.Frontends {
-			return nil, fmt.Errorf("%w: frontend %v has id %d of %d", ErrForeign, b.Addr, id, size.Frontends)
+		if id >= size.IDs() {
+			return nil, fmt.Errorf("%w: frontend %v has id %d of %d", ErrForeign, b.Addr, id, size.IDs())
 		}
 		if err := t.adopt(b, id, taken); err != nil {
 			return nil, err

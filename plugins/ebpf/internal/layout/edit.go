@@ -129,7 +129,7 @@ func (e *edit) add(fe dataplane.Frontend) error {
 		}
 	}
 	if !ok {
-		return fmt.Errorf("%w: the table of frontends is full (%d)", ErrFull, t.size.Frontends)
+		return fmt.Errorf("%w: the table of frontends is full (%d)", ErrFull, t.size.IDs())
 	}
 	home, foreign := e.words(FamilyOf(b.Addr.Addr()), fe.Refuses())
 	t.kernel.Publish(id, home, foreign)

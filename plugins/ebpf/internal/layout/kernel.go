@@ -13,7 +13,8 @@ type Kernel interface {
 	// Published loads them.
 	Published(id uint32) (home, foreign Publication)
 
-	// InsertFrontend lets an address lead to an id. It fails if the map is full.
+	// InsertFrontend lets an address lead to an id. It wraps ErrFull if the map
+	// is.
 	InsertFrontend(b dataplane.Binding, id uint32) error
 	// DeleteFrontend undoes that. An address that is not there is no error.
 	DeleteFrontend(b dataplane.Binding) error
@@ -28,9 +29,21 @@ type Kernel interface {
 
 // Size is how much the maps hold.
 type Size struct {
-	Frontends uint32           // of each family, and ids
+	Frontends [Families]uint32
 	Services  uint32           // names
 	Slots     [Families]uint32 // headers included
+}
+
+// IDs is how many frontends of all families there may be.
+func (s Size) IDs() uint32 { return s.Frontends[V4] + s.Frontends[V6] }
+
+// AtLeast is the larger of both in each respect.
+func (s Size) AtLeast(o Size) Size {
+	s.Services = max(s.Services, o.Services)
+	for f := range Families {
+		s.Frontends[f], s.Slots[f] = max(s.Frontends[f], o.Frontends[f]), max(s.Slots[f], o.Slots[f])
+	}
+	return s
 }
 
 // Dump is what is in the maps of a kernel, as found by a process that did not put

@@ -34,7 +34,6 @@ type Table struct {
 	retired []retired                       // until the next grace
 	gone    []uint32                        // ids, likewise
 	buried  []uint32                        // service ids to forget
-	ops     int
 }
 
 // record is one service in the maps.
@@ -79,7 +78,7 @@ type Change struct {
 // NewTable returns the table of a kernel whose maps are empty.
 func NewTable(k Kernel, size Size) *Table {
 	t := &Table{
-		kernel: k, size: size, ids: NewIDs(size.Frontends),
+		kernel: k, size: size, ids: NewIDs(size.IDs()),
 		services: make(map[dataplane.Key]*record), byID: make(map[uint32]*record),
 		frontends: make(map[dataplane.Binding]*frontend), orphans: make(map[dataplane.Binding]*frontend),
 	}

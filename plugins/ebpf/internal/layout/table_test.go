@@ -126,7 +126,7 @@ func (w *world) check(when string) {
 // TestMapsEqualModel: 10k random generations, map content equals the model exactly,
 // while programs run that saw older content.
 func TestMapsEqualModel(t *testing.T) {
-	roomy := Size{Frontends: 64, Services: 16, Slots: [Families]uint32{512, 512}}
+	roomy := Size{Frontends: [Families]uint32{43, 21}, Services: 16, Slots: [Families]uint32{512, 512}}
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			w := newWorld(t, seed, roomy)
@@ -143,7 +143,7 @@ func TestMapsEqualModel(t *testing.T) {
 
 // TestFailuresLeaveServicesAsTheyWere: no room, and a kernel that refuses.
 func TestFailuresLeaveServicesAsTheyWere(t *testing.T) {
-	tight := Size{Frontends: 9, Services: 5, Slots: [Families]uint32{48, 24}}
+	tight := Size{Frontends: [Families]uint32{6, 3}, Services: 5, Slots: [Families]uint32{48, 24}}
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			w := newWorld(t, seed, tight)
@@ -163,7 +163,7 @@ func TestFailuresLeaveServicesAsTheyWere(t *testing.T) {
 
 // TestAdoptGoesOn: a process that finds the maps knows all that the one before knew.
 func TestAdoptGoesOn(t *testing.T) {
-	size := Size{Frontends: 64, Services: 16, Slots: [Families]uint32{512, 512}}
+	size := Size{Frontends: [Families]uint32{43, 21}, Services: 16, Slots: [Families]uint32{512, 512}}
 	for seed := range uint64(10) {
 		w := newWorld(t, seed, size)
 		for n := range scale.N(300) {
@@ -195,10 +195,10 @@ func TestAdoptGoesOn(t *testing.T) {
 
 // TestCopyAnswersTheSame: the maps made anew, with other sizes, say the same.
 func TestCopyAnswersTheSame(t *testing.T) {
-	w := newWorld(t, 3, Size{Frontends: 64, Services: 16, Slots: [Families]uint32{512, 512}})
+	w := newWorld(t, 3, Size{Frontends: [Families]uint32{43, 21}, Services: 16, Slots: [Families]uint32{512, 512}})
 	for range scale.N(300) {
 		w.generation()
-		size := Size{Frontends: 128, Services: 32, Slots: [Families]uint32{256, 1024}}
+		size := Size{Frontends: [Families]uint32{86, 42}, Services: 32, Slots: [Families]uint32{256, 1024}}
 		fresh := newTwin(size)
 		copied, err := w.table.CopyTo(fresh, size)
 		if err != nil {
@@ -223,7 +223,7 @@ func TestCopyAnswersTheSame(t *testing.T) {
 
 // TestHitsOnlyRise over sets that come and go.
 func TestHitsOnlyRise(t *testing.T) {
-	w := newWorld(t, 5, Size{Frontends: 64, Services: 16, Slots: [Families]uint32{64, 64}})
+	w := newWorld(t, 5, Size{Frontends: [Families]uint32{43, 21}, Services: 16, Slots: [Families]uint32{64, 64}})
 	before := make(map[uint32]uint64)
 	for range scale.N(2000) {
 		w.generation()
@@ -238,7 +238,7 @@ func TestHitsOnlyRise(t *testing.T) {
 }
 
 func TestSetTellsWhoVanished(t *testing.T) {
-	w := newWorld(t, 1, Size{Frontends: 4, Services: 4, Slots: [Families]uint32{64, 64}})
+	w := newWorld(t, 1, Size{Frontends: [Families]uint32{3, 1}, Services: 4, Slots: [Families]uint32{64, 64}})
 	svc := randomService(w.r, key(1), func(dataplane.Binding) bool { return false })
 	svc.Frontends = []dataplane.Frontend{{Addr: randomBinding(w.r).Addr, Protocol: dataplane.TCP, Kind: dataplane.FrontendVIP}}
 	set := func(states ...dataplane.EndpointState) Change {

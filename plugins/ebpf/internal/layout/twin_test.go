@@ -55,6 +55,7 @@ func (k *twin) Hits(f Family, at uint32, n int) []uint64 { return k.hits[f][at :
 func (k *twin) Publish(id uint32, home, foreign Publication) {
 	k.words[id] = [Scopes]Publication{home, foreign}
 }
+
 func (k *twin) Published(id uint32) (home, foreign Publication) {
 	return k.words[id][Home], k.words[id][Foreign]
 }

@@ -1,0 +1,134 @@
+package ebpf
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/plugins/ebpf/internal/datapath"
+	"github.com/fairlead/fairlead/plugins/ebpf/internal/layout"
+)
+
+// ownNamespace holds the provider's own service, which hosts do not see. No host's
+// namespace begins with a tilde.
+const ownNamespace = "~ebpf"
+
+func ownKey() dataplane.Key { return dataplane.Key{Namespace: ownNamespace, Name: "health"} }
+
+// ownService is the service that Health dials: a frontend 127.255.x.y that nothing
+// listens on, and a listener of this process as its endpoint. Where the hooks do
+// not work the dial is refused.
+type ownService struct {
+	frontend netip.AddrPort
+	listener *net.TCPListener
+	accepted sync.WaitGroup
+}
+
+// ownPort is that of the frontend; no connection ever gets there.
+const ownPort = 7499
+
+func newOwnService(instance string) (*ownService, error) {
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, fmt.Errorf("listen for the check of the data path: %w", err)
+	}
+	sum := sha256.Sum256([]byte(instance)) // two instances on one host have two frontends
+	o := &ownService{
+		frontend: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 255, sum[0], 1 | sum[1]&^1}), ownPort),
+		listener: l,
+	}
+	o.accepted.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			_ = c.Close()
+		}
+	})
+	return o, nil
+}
+
+func (o *ownService) close() {
+	_ = o.listener.Close()
+	o.accepted.Wait()
+}
+
+// program puts the service into the kernel.
+func (o *ownService) program(d *datapath.Datapath) error {
+	svc := &dataplane.Service{
+		Key:       ownKey(),
+		Frontends: []dataplane.Frontend{{Addr: o.frontend, Protocol: dataplane.TCP, Kind: dataplane.FrontendVIP}},
+		Endpoints: dataplane.NewEndpoints(dataplane.Endpoint{ID: 1, Name: "self", Addr: o.listener.Addr().(*net.TCPAddr).AddrPort(), Weight: 1}),
+	}
+	plan, _ := layout.Compile(svc) // nothing in it can be refused
+	if _, err := d.Table().Set(svc.Key, plan, []uint64{1}); err != nil {
+		return err
+	}
+	_, err := d.Table().Finish()
+	return err
+}
+
+// testDial is what Health needs, apart from the provider's lock.
+type testDial struct {
+	service *ownService
+	inside  bool
+	cgroup  string
+	trouble string // what else is wrong
+}
+
+// dialTime bounds the dial: it stays on this host.
+const dialTime = time.Second
+
+// Health dials the provider's own frontend.
+func (p *Provider) Health(ctx context.Context) dataplane.Health {
+	t := p.path.Load()
+	if t == nil {
+		return dataplane.Health{State: dataplane.HealthStarting, Reasons: []string{"nothing is programmed yet"}}
+	}
+	if !t.inside {
+		return dataplane.Health{State: dataplane.HealthDegraded, Reasons: []string{fmt.Sprintf(
+			"this process is not in %s, whose sockets are led: the data path could not be tried; start the agent inside, or set cgroup to a tree that holds it", t.cgroup,
+		)}}
+	}
+	if err := t.dial(ctx); err != nil {
+		return dataplane.Health{State: dataplane.HealthFailed, Reasons: []string{err.Error()}}
+	}
+	if t.trouble != "" {
+		return dataplane.Health{State: dataplane.HealthDegraded, Reasons: []string{t.trouble}}
+	}
+	return dataplane.Health{State: dataplane.HealthReady}
+}
+
+func (t *testDial) dial(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp4", t.service.frontend.String())
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("a dial of %v was not led to its endpoint: the hooks of %s do not fire for this process: %w", t.service.frontend, t.cgroup, err)
+	case err != nil:
+		return fmt.Errorf("a dial of %v: %w", t.service.frontend, err)
+	}
+	defer c.Close()
+	if peer := c.RemoteAddr().String(); peer != t.service.frontend.String() {
+		return fmt.Errorf("a dial of %v shows %s as its peer: the hook getpeername4 does not fire", t.service.frontend, peer)
+	}
+	return nil
+}
+
+// setTrouble says what is wrong beside the data path; "" for nothing. p.mu is held.
+func (p *Provider) setTrouble(what string) {
+	if t := p.path.Load(); t != nil && t.trouble != what {
+		next := *t
+		next.trouble = what
+		p.path.Store(&next)
+	}
+}

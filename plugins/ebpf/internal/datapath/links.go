@@ -1,0 +1,136 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// attach lets every hook of a cgroup run these programs: links that are pinned
+// there are led to them in place, the others are made.
+func attach(dir, cgroup string, p programs) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, h := range Hooks() {
+		if err := attachOne(filepath.Join(dir, h.Name), cgroup, h, p[h.Name]); err != nil {
+			return fmt.Errorf("hook %s of %s: %w", h.Name, cgroup, err)
+		}
+	}
+	return nil
+}
+
+func attachOne(pin, cgroup string, h Hook, p *ebpf.Program) error {
+	old, err := link.LoadPinnedLink(pin, nil)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return attachNew(pin, cgroup, h, p)
+	case err != nil:
+		return fmt.Errorf("pinned link: %w", err)
+	}
+	defer old.Close()
+	if err := isAt(old, cgroup, h); err == nil {
+		err = old.Update(p)
+		if !errors.Is(err, unix.ENOLINK) {
+			return err
+		}
+	}
+	// It is of a cgroup that was removed, or that is not ours any more. First the
+	// new one, then the old: to run twice does no harm, as what was translated is
+	// no frontend.
+	if err := os.Remove(pin); err != nil {
+		return fmt.Errorf("the pin of a link that is of no use: %w", err)
+	}
+	return attachNew(pin, cgroup, h, p)
+}
+
+func attachNew(pin, cgroup string, h Hook, p *ebpf.Program) error {
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: h.Attach, Program: p})
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: a program is attached there, or above, that lets no other run beside it: find it with `bpftool cgroup show %s`", err, cgroup)
+	}
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := l.Pin(pin); err != nil {
+		return fmt.Errorf("pin: %w", err)
+	}
+	return nil
+}
+
+// errElsewhere is wrapped by what isAt found.
+var errElsewhere = errors.New("the link is not at the cgroup")
+
+// isAt checks that a link is of a hook of the cgroup at a path as it is now.
+func isAt(l link.Link, cgroup string, h Hook) error {
+	info, err := l.Info()
+	if err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(cgroup, &st); err != nil {
+		return fmt.Errorf("cgroup %s: %w", cgroup, err)
+	}
+	c := info.Cgroup()
+	if c == nil || c.CgroupId != st.Ino || uint32(c.AttachType) != uint32(h.Attach) {
+		return fmt.Errorf("%w: %s is for %+v, want cgroup %d", errElsewhere, h.Name, c, st.Ino)
+	}
+	return nil
+}
+
+// checkLinks compares the links with what they should be: there, at the cgroup,
+// and running one of our programs.
+func checkLinks(dir, cgroup string, p programs) error {
+	for _, h := range Hooks() {
+		if err := checkOne(filepath.Join(dir, h.Name), cgroup, h, p[h.Name]); err != nil {
+			return fmt.Errorf("hook %s: %w", h.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkOne(pin, cgroup string, h Hook, p *ebpf.Program) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return fmt.Errorf("pinned link: %w", err)
+	}
+	defer l.Close()
+	if err := isAt(l, cgroup, h); err != nil {
+		return err
+	}
+	info, err := l.Info()
+	if err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	ours, err := p.Info()
+	if err != nil {
+		return fmt.Errorf("program: %w", err)
+	}
+	if id, ok := ours.ID(); ok && id != info.Program {
+		return fmt.Errorf("it runs program %d, ours is %d", info.Program, id)
+	}
+	return nil
+}
+
+// detach ends a pinned link for good, also if another process has it open.
+func detach(pin string) error {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err == nil {
+		defer l.Close()
+		// Not every kernel can; where it cannot, the last who closes it does.
+		if d, ok := l.(interface{ Detach() error }); ok {
+			_ = d.Detach()
+		}
+	}
+	if err := os.Remove(pin); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,11 @@
+package ebpf
+
+import (
+	"os"
+	"testing"
+
+	"github.com/fairlead/fairlead/test/netns"
+)
+
+// TestMain gives the tests a network, a BPF file system and a cgroup of their own.
+func TestMain(m *testing.M) { os.Exit(netns.Main(m)) }

@@ -1,0 +1,240 @@
+package ebpf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/plugins/ebpf/internal/datapath"
+	"github.com/fairlead/fairlead/plugins/ebpf/internal/host"
+	"github.com/fairlead/fairlead/plugins/ebpf/internal/layout"
+)
+
+// Version is what Info says.
+const Version = "0.1.0"
+
+// Provider is the data plane. Its methods may be called from any goroutine.
+type Provider struct {
+	log  *slog.Logger
+	path atomic.Pointer[testDial] // what Health dials; nil: nothing is there
+
+	mu       sync.Mutex
+	config   dataplane.Config
+	settings settings
+	place    place              // resolved from settings
+	data     *datapath.Datapath // nil: nothing is in the kernel of this process
+	keeper   *keeper            // nil: not configured
+	own      *ownService        // nil likewise
+
+	known    bool // data holds all that the last snapshot said and nothing else
+	state    dataplane.State
+	last     *dataplane.Snapshot // the last that was applied
+	statuses map[dataplane.Key]dataplane.ServiceStatus
+	full     bool // something did not fit
+	ends     endings
+	watchers map[*watcher]bool
+	flows    *flowReader // nil: nobody watches
+}
+
+var (
+	_ dataplane.Provider = (*Provider)(nil)
+	_ dataplane.Stateful = (*Provider)(nil)
+	_ dataplane.Watcher  = (*Provider)(nil)
+	_ dataplane.Counting = (*Provider)(nil)
+)
+
+// place is where the provider works.
+type place struct {
+	cgroup, bpffs string
+	home          uint64
+	inside        bool // this process is in the tree of cgroup
+}
+
+// New returns a provider that has not touched anything yet.
+func New() *Provider {
+	return &Provider{
+		log:      slog.New(slog.DiscardHandler),
+		statuses: make(map[dataplane.Key]dataplane.ServiceStatus), watchers: make(map[*watcher]bool),
+	}
+}
+
+// UseLogger implements sdk.Logging.
+func (p *Provider) UseLogger(log *slog.Logger) { p.log = log }
+
+// Info says what the provider is.
+func (p *Provider) Info() dataplane.Info {
+	return dataplane.Info{
+		Name: "ebpf", Version: Version, Vendor: "Fairlead",
+		Layers: []dataplane.Layer{dataplane.L4}, Scopes: []dataplane.Scope{dataplane.ScopeLocal}, ConfigSchema: []byte(schema),
+	}
+}
+
+// Configure takes where to work, and goes on with what is there of the instance.
+func (p *Provider) Configure(_ context.Context, c dataplane.Config) ([]dataplane.Diagnostic, error) {
+	s, err := parseSettings(c.JSON)
+	if err != nil {
+		return nil, err
+	}
+	at, err := resolve(s)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	same := p.data != nil && p.config.InstanceID == c.InstanceID && p.place == at
+	if !same {
+		if err := p.move(c, s, at); err != nil {
+			return nil, fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
+		}
+	}
+	if same && p.settings != s {
+		p.known = false // what did not fit may fit
+	}
+	p.config, p.settings = c, s
+	p.startKeeper()
+	if !at.inside {
+		return []dataplane.Diagnostic{{Path: "cgroup", Message: fmt.Sprintf("this process is not in %s: its sockets are not led, and Health cannot dial", at.cgroup)}}, nil
+	}
+	return nil, nil
+}
+
+// resolve finds the places that settings leave open.
+func resolve(s settings) (place, error) {
+	mounts, err := host.Mounts()
+	if err != nil {
+		return place{}, fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
+	}
+	root, err := host.Cgroup2(mounts)
+	if err != nil {
+		return place{}, fmt.Errorf("%w: ebpf: %w: mount it: `mount -t cgroup2 none /sys/fs/cgroup/unified`", dataplane.ErrFailed, err)
+	}
+	at := place{cgroup: s.Cgroup, bpffs: s.BPFFS}
+	if at.cgroup == "" {
+		at.cgroup = root
+	}
+	if at.bpffs == "" {
+		at.bpffs = host.DefaultBPFFS
+		if err := host.MountBPFFS(at.bpffs); err != nil {
+			return place{}, fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
+		}
+	}
+	if !host.IsBPFFS(at.bpffs) {
+		return place{}, fmt.Errorf("%w: ebpf: bpffs %s is no BPF file system: mount one: `mount -t bpf bpf %s`", dataplane.ErrInvalid, at.bpffs, at.bpffs)
+	}
+	if at.inside, err = host.Inside(root, at.cgroup); err != nil {
+		return place{}, fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
+	}
+	if at.home, err = host.Cookie(); err != nil {
+		return place{}, fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
+	}
+	return at, nil
+}
+
+// move opens the data path of an instance at a place, and only then leaves the one
+// before: what that had at the same instance id elsewhere is removed.
+func (p *Provider) move(c dataplane.Config, s settings, at place) error {
+	own, err := newOwnService(c.InstanceID)
+	if err != nil {
+		return err
+	}
+	elsewhere := p.data != nil && p.config.InstanceID == c.InstanceID && p.place.bpffs != at.bpffs
+	old, was := p.data, datapath.Found{Root: datapath.Root(p.place.bpffs, p.config.InstanceID), Instance: p.config.InstanceID}
+	data, err := p.openData(c.InstanceID, s, at)
+	if err != nil {
+		own.close()
+		return err
+	}
+	if err := own.program(data); err != nil {
+		own.close()
+		data.Close()
+		return err
+	}
+	p.stop()
+	if old != nil {
+		old.Close()
+	}
+	p.data, p.place, p.own = data, at, own
+	p.known, p.last, p.full = false, nil, false
+	clear(p.statuses)
+	p.state = data.State()
+	p.path.Store(&testDial{service: own, inside: at.inside, cgroup: at.cgroup})
+	p.restartFlows()
+	if elsewhere {
+		for _, object := range was.Objects() {
+			err = errors.Join(err, was.RemoveObject(object))
+		}
+		if err != nil {
+			p.log.Warn("what was pinned elsewhere is not all removed", "root", was.Root, "error", err)
+		}
+	}
+	return nil
+}
+
+func (p *Provider) openData(instance string, s settings, at place) (*datapath.Datapath, error) {
+	return datapath.Open(datapath.Options{
+		BPFFS: at.bpffs, Instance: instance, Cgroup: at.cgroup, Home: at.home, Size: s.first(), Log: p.log,
+	})
+}
+
+// stop ends what runs beside the calls. p.mu is held; the goroutines that are
+// waited for do not take it any more once they are told.
+func (p *Provider) stop() {
+	p.stopKeeper()
+	p.stopFlows()
+	p.path.Store(nil)
+	if p.own != nil {
+		p.own.close()
+		p.own = nil
+	}
+}
+
+// State says what is in the kernel, be it by a process before.
+func (p *Provider) State(context.Context) (dataplane.State, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state, nil
+}
+
+// Shutdown keeps or removes what is programmed.
+func (p *Provider) Shutdown(ctx context.Context, policy dataplane.ShutdownPolicy) error {
+	p.mu.Lock()
+	instance := p.config.InstanceID
+	if policy != dataplane.ShutdownRemove {
+		p.stop()
+		if p.data != nil {
+			p.data.Close()
+			p.data = nil
+		}
+	}
+	p.mu.Unlock()
+	if policy != dataplane.ShutdownRemove || instance == "" {
+		return nil
+	}
+	items, err := p.Cleanup(ctx, dataplane.CleanupOptions{InstanceID: instance})
+	for _, i := range items {
+		if i.Result == dataplane.Failed {
+			err = errors.Join(err, fmt.Errorf("%w: ebpf: %s: %s", dataplane.ErrFailed, i.Object, i.Message))
+		}
+	}
+	return err
+}
+
+// now is the time; one place, so that all of a call agree.
+func now() time.Time { return time.Now() }
+
+// isOwn reports whether a service is the provider's and not the host's.
+func isOwn(k dataplane.Key) bool { return k.Namespace == ownNamespace }
+
+// hostServices is how many services of the host are in the kernel.
+func hostServices(t *layout.Table) int {
+	n := t.Len()
+	if t.Has(ownKey()) {
+		n--
+	}
+	return n
+}

@@ -1,0 +1,86 @@
+package ebpf
+
+import (
+	"math/bits"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/plugins/ebpf/internal/layout"
+)
+
+// needs is roughly what services take in the maps.
+type needs struct {
+	services  uint32
+	frontends [layout.Families]uint32
+	slots     [layout.Families]uint64
+}
+
+// add adds a service; nil takes nothing.
+func (n *needs) add(svc *dataplane.Service) {
+	if svc == nil {
+		return
+	}
+	n.services++
+	var used [layout.Families]bool
+	for _, f := range svc.Frontends {
+		family := layout.FamilyOf(f.Addr.Addr())
+		n.frontends[family]++
+		used[family] = true
+	}
+	sets := uint64(1)
+	for e := range svc.Endpoints.All() {
+		if e.AddrForeign.IsValid() || e.Addr.Addr().IsLoopback() {
+			sets = 2
+			break
+		}
+	}
+	for family, is := range used {
+		if is {
+			n.slots[family] += sets * uint64(layout.RegionSlots(1+svc.Endpoints.Len()))
+		}
+	}
+}
+
+// size is how large the maps of a table should be to take this as well, with a
+// quarter to spare: powers of two, and never smaller than they are.
+func (n *needs) size(t *layout.Table) layout.Size {
+	size, load := t.Size(), t.Load()
+	for f := range layout.Families {
+		if n.frontends[f] > 0 {
+			size.Frontends[f] = max(size.Frontends[f], roomFor(uint64(n.frontends[f])+uint64(load.Frontends)))
+		}
+		if n.slots[f] > 0 {
+			size.Slots[f] = max(size.Slots[f], roomFor(n.slots[f]+load.Slots[f]))
+		}
+	}
+	size.Services = max(size.Services, roomFor(uint64(n.services)+uint64(load.Services)))
+	return size
+}
+
+// roomFor is a power of two that leaves a quarter free.
+func roomFor(n uint64) uint32 {
+	n += n / 3
+	return uint32(min(uint64(1)<<bits.Len64(n), 1<<26))
+}
+
+// larger doubles what is more than half full; all of it if nothing is, as then the
+// room is in too small pieces.
+func (s settings) larger(t *layout.Table) layout.Size {
+	size, load := t.Size(), t.Load()
+	grown := size
+	double := func(n *uint32, used uint64) {
+		if used*2 > uint64(*n) {
+			*n *= 2
+		}
+	}
+	for f := range layout.Families {
+		double(&grown.Slots[f], load.Slots[f])
+		double(&grown.Frontends[f], uint64(load.Frontends))
+	}
+	double(&grown.Services, uint64(load.Services))
+	if grown == size {
+		for f := range layout.Families {
+			grown.Slots[f] *= 2
+		}
+	}
+	return s.clip(grown)
+}

@@ -18,8 +18,8 @@ func (p *Provider) Cleanup(_ context.Context, what dataplane.CleanupOptions) ([]
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !what.DryRun && p.data != nil && (what.AllKnown || what.InstanceID == p.config.InstanceID) {
-		p.forget()
+	if !what.DryRun && (what.AllKnown || what.InstanceID == p.config.InstanceID) {
+		p.leave()
 	}
 	var items []dataplane.CleanupItem
 	for _, bpffs := range host.BPFFS(mounts) {
@@ -33,16 +33,6 @@ func (p *Provider) Cleanup(_ context.Context, what dataplane.CleanupOptions) ([]
 		}
 	}
 	return items, nil
-}
-
-// forget leaves the kernel state to those who remove it.
-func (p *Provider) forget() {
-	p.stop()
-	p.data.Close()
-	p.data = nil
-	p.known, p.last, p.full, p.state = false, nil, false, dataplane.State{}
-	clear(p.statuses)
-	p.ends.clear()
 }
 
 // clean removes, or names, the objects of one instance.

@@ -86,7 +86,7 @@ func (p *Provider) Configure(_ context.Context, c dataplane.Config) ([]dataplane
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	same := p.data != nil && p.config.InstanceID == c.InstanceID && p.place == at
+	same := p.config.InstanceID == c.InstanceID && p.place == at
 	if !same {
 		if err := p.move(c, s, at); err != nil {
 			return nil, fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
@@ -95,8 +95,10 @@ func (p *Provider) Configure(_ context.Context, c dataplane.Config) ([]dataplane
 	if same && p.settings != s {
 		p.known = false // what did not fit may fit
 	}
-	p.config, p.settings = c, s
-	p.startKeeper()
+	p.config, p.settings, p.place = c, s, at
+	if p.data != nil {
+		p.startKeeper()
+	}
 	if !at.inside {
 		return []dataplane.Diagnostic{{Path: "cgroup", Message: fmt.Sprintf("this process is not in %s: its sockets are not led, and Health cannot dial", at.cgroup)}}, nil
 	}
@@ -135,50 +137,66 @@ func resolve(s settings) (place, error) {
 	return at, nil
 }
 
-// move opens the data path of an instance at a place, and only then leaves the one
-// before: what that had at the same instance id elsewhere is removed.
+// move leaves one place for another. What a former process of the instance left at
+// the new one is gone on with; else nothing is made there before it is needed. What
+// the instance had elsewhere is removed.
 func (p *Provider) move(c dataplane.Config, s settings, at place) error {
-	own, err := newOwnService(c.InstanceID)
-	if err != nil {
-		return err
-	}
+	was := datapath.Found{Root: datapath.Root(p.place.bpffs, p.config.InstanceID), Instance: p.config.InstanceID}
 	elsewhere := p.data != nil && p.config.InstanceID == c.InstanceID && p.place.bpffs != at.bpffs
-	old, was := p.data, datapath.Found{Root: datapath.Root(p.place.bpffs, p.config.InstanceID), Instance: p.config.InstanceID}
-	data, err := p.openData(c.InstanceID, s, at)
+	if !datapath.Exists(at.bpffs, c.InstanceID) {
+		p.leave()
+	} else if err := p.begin(c.InstanceID, s, at); err != nil {
+		return err
+	}
+	if !elsewhere {
+		return nil
+	}
+	var err error
+	for _, object := range was.Objects() {
+		err = errors.Join(err, was.RemoveObject(object))
+	}
 	if err != nil {
-		own.close()
-		return err
-	}
-	if err := own.program(data); err != nil {
-		own.close()
-		data.Close()
-		return err
-	}
-	p.stop()
-	if old != nil {
-		old.Close()
-	}
-	p.data, p.place, p.own = data, at, own
-	p.known, p.last, p.full = false, nil, false
-	clear(p.statuses)
-	p.state = data.State()
-	p.path.Store(&testDial{service: own, inside: at.inside, cgroup: at.cgroup})
-	p.restartFlows()
-	if elsewhere {
-		for _, object := range was.Objects() {
-			err = errors.Join(err, was.RemoveObject(object))
-		}
-		if err != nil {
-			p.log.Warn("what was pinned elsewhere is not all removed", "root", was.Root, "error", err)
-		}
+		p.log.Warn("what was pinned elsewhere is not all removed", "root", was.Root, "error", err)
 	}
 	return nil
 }
 
-func (p *Provider) openData(instance string, s settings, at place) (*datapath.Datapath, error) {
-	return datapath.Open(datapath.Options{
+// begin opens the data path of an instance, and only then leaves the one before.
+func (p *Provider) begin(instance string, s settings, at place) error {
+	own, err := newOwnService(instance)
+	if err != nil {
+		return err
+	}
+	data, err := datapath.Open(datapath.Options{
 		BPFFS: at.bpffs, Instance: instance, Cgroup: at.cgroup, Home: at.home, Size: s.first(), Log: p.log,
 	})
+	if err == nil {
+		if err = own.program(data); err != nil {
+			data.Close()
+		}
+	}
+	if err != nil {
+		own.close()
+		return err
+	}
+	p.leave()
+	p.data, p.own, p.state = data, own, data.State()
+	p.path.Store(&testDial{service: own, inside: at.inside, cgroup: at.cgroup})
+	p.restartFlows()
+	return nil
+}
+
+// leave gives up what this process holds, and what it knows of it. What is in the
+// kernel stays.
+func (p *Provider) leave() {
+	p.stop()
+	if p.data != nil {
+		p.data.Close()
+		p.data = nil
+	}
+	p.known, p.last, p.full, p.state = false, nil, false, dataplane.State{}
+	clear(p.statuses)
+	p.ends.clear()
 }
 
 // stop ends what runs beside the calls. p.mu is held; the goroutines that are
@@ -205,11 +223,7 @@ func (p *Provider) Shutdown(ctx context.Context, policy dataplane.ShutdownPolicy
 	p.mu.Lock()
 	instance := p.config.InstanceID
 	if policy != dataplane.ShutdownRemove {
-		p.stop()
-		if p.data != nil {
-			p.data.Close()
-			p.data = nil
-		}
+		p.leave()
 	}
 	p.mu.Unlock()
 	if policy != dataplane.ShutdownRemove || instance == "" {

@@ -50,17 +50,19 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 	return dataplane.Result{Statuses: p.sortedStatuses(), Operations: r.ops}, nil
 }
 
-// ready makes sure that there is a data path: Cleanup takes it away.
+// ready makes sure that there is a data path: the first generation makes it, and
+// the first after Cleanup.
 func (p *Provider) ready() error {
-	switch {
-	case p.config.InstanceID == "" && p.data == nil:
-		return fmt.Errorf("%w: ebpf: Reconcile", dataplane.ErrNotConfigured)
-	case p.data == nil:
-		if err := p.move(p.config, p.settings, p.place); err != nil {
-			return fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
-		}
-		p.startKeeper()
+	if p.data != nil {
+		return nil
 	}
+	if p.config.InstanceID == "" {
+		return fmt.Errorf("%w: ebpf: Reconcile", dataplane.ErrNotConfigured)
+	}
+	if err := p.begin(p.config.InstanceID, p.settings, p.place); err != nil {
+		return fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
+	}
+	p.startKeeper()
 	return nil
 }
 

@@ -158,6 +158,7 @@ func TestNoEndpointIsRefused(t *testing.T) {
 
 func TestHealthFollowsTheHooks(t *testing.T) {
 	w := newWorld(t)
+	w.apply()
 	if h := w.provider.Health(context.Background()); h.State != dataplane.HealthReady {
 		t.Fatalf("%v %v", h.State, h.Reasons)
 	}

@@ -67,6 +67,9 @@ func (l layoutDir) whole(root string) bool {
 	return err == nil
 }
 
+// Exists reports whether an instance left anything.
+func Exists(bpffs, instance string) bool { return exists(Root(bpffs, instance)) }
+
 // Found is the work of one instance.
 type Found struct {
 	Root     string

@@ -79,7 +79,7 @@ func BenchmarkProbe(b *testing.B) {
 		b.Run(c.Kind.String(), func(b *testing.B) {
 			e := &entry{check: c, target: c.Target(addrs[0])}
 			e.request = request(e)
-			what, h := e.probe(), newHTTPReader()
+			what, h := e.probe(), newReader()
 			what.timeout = time.Second
 			b.ReportAllocs()
 			began := cpu(b)

@@ -1,15 +1,19 @@
 // Package health checks the instances that run on this node.
 //
-//	Set(instances) ──► table: verdicts, schedule ──due──► workers ──► sockets
-//	                     ▲        │                           │
-//	                     └────────┼──────── outcomes ─────────┘
+//	Set(instances) ──► table: verdicts, schedule ──due──► lane ──slow──► workers
+//	                     ▲        │                         │              │
+//	                     └────────┼───────── outcomes ──────┴──────────────┘
 //	                              ├──► OnChange, States
 //	                              └──► a file, for the next process
 //
 // The table is a value: it takes the time and its randomness as arguments. The
-// Runner drives it. Its mutex guards the table; one goroutine decides what is
-// due and calls OnChange, another one writes the file, and a bounded number of
-// workers probe and hand in what they found.
+// Runner drives it. Its mutex guards the table; one goroutine makes the probes
+// that are due and calls OnChange, another one writes the file. What does not
+// answer within a few milliseconds goes to a worker; their number is bounded.
+//
+// Each probe has a connection of its own, as a new client would: one that is
+// kept says nothing of a server that no longer accepts, and costs a descriptor.
+// No name is looked up, no proxy used.
 //
 // An instance passes while all of its checks pass, and at once if it has none.
 // A check begins critical. The names of its knobs, and what they mean, are

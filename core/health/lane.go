@@ -22,14 +22,14 @@ const laneBytes = 8 << 10
 // price of its own system calls and without a goroutine or a poller.
 type lane struct {
 	r       *Runner
-	reader  *httpReader
+	reader  *reader
 	buf     []byte
 	flights []*flight
 	fds     []unix.PollFd
 }
 
 func newLane(r *Runner) *lane {
-	return &lane{r: r, reader: newHTTPReader(), buf: make([]byte, laneBytes)}
+	return &lane{r: r, reader: newReader(), buf: make([]byte, laneBytes)}
 }
 
 // run ends the probes or hands them to workers.

@@ -81,7 +81,7 @@ func (f *flight) start() (out outcome, ended bool) {
 }
 
 // resume makes the rest of a probe, until ctx or the deadline ends it.
-func (f *flight) resume(ctx context.Context, h *httpReader) outcome {
+func (f *flight) resume(ctx context.Context, h *reader) outcome {
 	stop, err := f.conn.wait(ctx, f.deadline())
 	if err != nil {
 		return failure(err)
@@ -108,7 +108,7 @@ func (f *flight) resume(ctx context.Context, h *httpReader) outcome {
 
 // answer is the end of a probe that sent something; the error says what did not
 // come whole.
-func (f *flight) answer(h *httpReader, from io.Reader) (outcome, error) {
+func (f *flight) answer(h *reader, from io.Reader) (outcome, error) {
 	if f.kind == GRPC {
 		return h.readGRPC(from)
 	}

@@ -375,7 +375,7 @@ func TestResumeEndsWithItsContext(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan outcome)
-		go func() { ended <- f.resume(ctx, newHTTPReader()) }()
+		go func() { ended <- f.resume(ctx, newReader()) }()
 		cancel()
 		select {
 		case out := <-ended:

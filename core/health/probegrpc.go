@@ -66,7 +66,7 @@ type grpcAnswer struct {
 }
 
 // readGRPC reads up to the end of the stream.
-func (h *httpReader) readGRPC(from io.Reader) (outcome, error) {
+func (h *reader) readGRPC(from io.Reader) (outcome, error) {
 	h.from = bounded{from: from, left: headerBytes}
 	h.buf.Reset(&h.from)
 	fr := http2.NewFramer(io.Discard, h.buf)

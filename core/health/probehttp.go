@@ -16,15 +16,15 @@ const (
 	interim = 8
 )
 
-// httpReader reads one answer at a time, bounded in bytes.
-type httpReader struct {
+// reader reads one answer at a time, bounded in bytes.
+type reader struct {
 	from bounded
 	buf  *bufio.Reader
 	out  []byte
 }
 
-func newHTTPReader() *httpReader {
-	h := &httpReader{out: make([]byte, 0, MaxOutputBytes)}
+func newReader() *reader {
+	h := &reader{out: make([]byte, 0, MaxOutputBytes)}
 	h.buf = bufio.NewReaderSize(&h.from, 4<<10)
 	return h
 }
@@ -61,7 +61,7 @@ func httpRequest(e *entry) []byte {
 
 // readHTTP passes if the status is one of 200 to 399 and the answer's body, or
 // its first MaxOutputBytes, come whole. last is the output of the probe before.
-func (h *httpReader) readHTTP(from io.Reader, last string) (outcome, error) {
+func (h *reader) readHTTP(from io.Reader, last string) (outcome, error) {
 	status, err := h.read(from)
 	if err != nil {
 		return outcome{}, err
@@ -103,7 +103,7 @@ func (soFar) Read([]byte) (int, error) { return 0, errMore }
 
 // read returns the status, and leaves in h.out what is to be shown of the
 // answer.
-func (h *httpReader) read(from io.Reader) (int, error) {
+func (h *reader) read(from io.Reader) (int, error) {
 	h.from = bounded{from: from, left: headerBytes}
 	h.buf.Reset(&h.from)
 	answer, err := h.head()
@@ -135,7 +135,7 @@ func (h *httpReader) read(from io.Reader) (int, error) {
 }
 
 // head reads up to the end of the header of the final answer.
-func (h *httpReader) head() (*http.Response, error) {
+func (h *reader) head() (*http.Response, error) {
 	for range interim {
 		answer, err := http.ReadResponse(h.buf, nil)
 		switch {

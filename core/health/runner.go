@@ -218,7 +218,7 @@ func (r *Runner) hand(f *flight) {
 
 // work waits for one probe at a time until there are no more.
 func (r *Runner) work() {
-	h := newHTTPReader()
+	h := newReader()
 	for f := range r.slow {
 		r.finish(f, f.resume(r.ctx, h))
 	}

@@ -21,7 +21,7 @@ const (
 	// before it is closed: closing with bytes unread resets it, and the client
 	// might never see the answer.
 	maxDrainBytes = 4 << 20
-	drainTime     = 500 * time.Millisecond
+	drainTime     = 2 * time.Second
 )
 
 // Guard is a server's side of a connection whose requests are checked. Read is
@@ -174,7 +174,7 @@ func (g *Guard) handOut(p []byte) int {
 // discard reads what a refused client still sends, for the server's background
 // reader.
 func (g *Guard) discard() error {
-	buf := make([]byte, readBytes)
+	buf := make([]byte, 8*readBytes)
 	for g.drain < maxDrainBytes {
 		n, err := g.Conn.Read(buf)
 		g.drain += int64(n)

@@ -190,6 +190,9 @@ func TestARefusalIsNotLostWithWhatIsUnread(t *testing.T) {
 	addr := start(t, Limits{}, echo, nil)
 	for range 5 {
 		c := dial(t, addr)
+		if err := c.Conn.(*net.TCPConn).SetWriteBuffer(32 << 10); err != nil {
+			t.Fatal(err)
+		}
 		c.send("GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n")
 		c.expect(431, "32768 bytes")
 		c.expectEnd()
@@ -214,6 +217,10 @@ func TestASlowHead(t *testing.T) {
 	c.send(post("Content-Length: 3\r\n", "a"))
 	wait(t, 150*time.Millisecond)
 	c.send("bc")
+	c.expect(200, "abc")
+	c.send(chunked("3"))
+	wait(t, 150*time.Millisecond)
+	c.send("\r\nabc\r\n0\r\n\r\n")
 	c.expect(200, "abc")
 	wait(t, 150*time.Millisecond)
 	c.send(good)

@@ -31,6 +31,8 @@ type flight struct {
 	conn  *conn
 	sent  bool   // the request is
 	got   []byte // what came of the answer so far
+
+	handed bool // to a worker; the Runner's mutex guards it
 }
 
 func (e *entry) probe() probe {

@@ -46,7 +46,8 @@ type Runner struct {
 
 	mu      sync.Mutex // guards what follows
 	table   *table
-	running int       // probes handed to workers
+	running int       // probes under way
+	handed  int       // those among them that are with workers
 	workers int       // goroutines
 	wakeAt  time.Time // until when the scheduler sleeps; zero: until it is woken
 	starved bool      // something due waits for a worker
@@ -193,9 +194,9 @@ func (r *Runner) rest() (changed bool, sleep time.Duration) {
 	defer r.mu.Unlock()
 	changed, r.changed = r.changed, false
 	r.metrics.running.Set(float64(r.running))
-	next, any := r.table.next()
-	r.starved = any && r.running == r.cfg.MaxProbes
-	if !any || r.starved {
+	next, waits := r.table.next()
+	r.starved = waits && r.running == r.cfg.MaxProbes
+	if !waits || r.starved {
 		r.wakeAt = time.Time{}
 		return changed, time.Hour // until a worker or Set wakes it
 	}
@@ -205,10 +206,11 @@ func (r *Runner) rest() (changed bool, sleep time.Duration) {
 	return changed, sleep
 }
 
-// hand gives a probe that has to wait to a worker, one per such probe.
+// hand gives a probe that has to wait to a worker.
 func (r *Runner) hand(f *flight) {
 	r.mu.Lock()
-	if r.workers < r.running {
+	f.handed = true
+	if r.handed++; r.workers < r.handed {
 		r.workers++
 		r.working.Go(r.work)
 	}
@@ -231,6 +233,9 @@ func (r *Runner) finish(f *flight, out outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--
+	if f.handed {
+		r.handed--
+	}
 	if r.closed { // an outcome of being cut off says nothing
 		return
 	}
@@ -252,7 +257,7 @@ func (r *Runner) note(ch changes) {
 	if ch.checks {
 		signal(r.save)
 	}
-	if due, any := r.table.next(); ch.instances || r.starved || ch.nextEarlier && any && (r.wakeAt.IsZero() || due.Before(r.wakeAt.Add(-quantum))) {
+	if due, waits := r.table.next(); ch.instances || r.starved || ch.nextEarlier && waits && (r.wakeAt.IsZero() || due.Before(r.wakeAt.Add(-quantum))) {
 		r.starved = false
 		signal(r.wake)
 	}

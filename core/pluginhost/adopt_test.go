@@ -341,3 +341,28 @@ func TestGroupOfKeptChildEndsWithIt(t *testing.T) {
 	h.Stop()
 	r.endKept()
 }
+
+// The log of a child that outlives the agent is bounded also for what does not
+// come by the SDK.
+func TestLogOfKeptChildIsBounded(t *testing.T) {
+	r := newRig(t, "good")
+	r.install("good", behaviour{})
+	r.serving()
+	h := r.start()
+	r.nextReady()
+	path := logPath(h.run, "good")
+	f, err := openLog(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(make([]byte, handshake.MaxLogBytes+1)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() string {
+		if info, err := os.Stat(path); err != nil || info.Size() > handshake.MaxLogBytes {
+			return "a log of at most 4 MiB"
+		}
+		return ""
+	})
+}

@@ -24,8 +24,9 @@ const (
 	// drainTime is how long the pipes of a process that ended are read: a
 	// grandchild may hold them open for ever.
 	drainTime = 200 * time.Millisecond
-	// maxLogBytes bounds the log file of a child that outlives the agent.
-	maxLogBytes = 4 << 20
+	// trimInterval is how often the log file of a child that outlives the agent
+	// is kept within handshake.MaxLogBytes.
+	trimInterval = 250 * time.Millisecond
 )
 
 // launcher starts children.
@@ -162,7 +163,7 @@ func openLog(path string) (*os.File, error) {
 // boundLog empties a log that has grown too long. Its writers append, so they
 // go on at the beginning.
 func boundLog(path string) {
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLogBytes {
+	if info, err := os.Stat(path); err == nil && info.Size() > handshake.MaxLogBytes {
 		_ = os.Truncate(path, 0)
 	}
 }

@@ -285,6 +285,9 @@ func (s *supervisor) live(ctx context.Context, i *instance) (reason string, read
 	defer watchers.Wait()
 	watchers.Go(func() { i.beat(s.host.cfg.Timing, s.host.metrics.unanswered.WithLabelValues(s.name).Inc) })
 	watchers.Go(func() { s.lookAfter(i) })
+	if i.kind == KindKept || s.host.hosting(s.name).outlives {
+		watchers.Go(func() { s.trimLog(i) })
+	}
 	s.said = ""
 	s.to(StateReady, "")
 	began := s.host.cfg.Now()
@@ -323,8 +326,24 @@ func (s *supervisor) mourn(i *instance) {
 	s.host.log.Error("plugin was lost", attrs...)
 }
 
-// lookAfter notes the health of the data path, and keeps the log file of a
-// child that outlives us within bounds.
+// trimLog keeps the log file of a child that outlives us within bounds, until the
+// instance is lost.
+func (s *supervisor) trimLog(i *instance) {
+	tick := time.NewTicker(trimInterval)
+	defer tick.Stop()
+	for {
+		boundLog(logPath(s.host.run, s.name))
+		select {
+		case <-i.ctx.Done():
+			return
+		case <-i.lost:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// lookAfter notes the health of the data path.
 func (s *supervisor) lookAfter(i *instance) {
 	t := s.host.cfg.Timing
 	tick := time.NewTicker(t.DataPath)
@@ -344,7 +363,6 @@ func (s *supervisor) lookAfter(i *instance) {
 			h = dataplane.Health{State: dataplane.HealthFailed, Reasons: []string{err.Error()}}
 		}
 		s.noteHealth(i, h)
-		boundLog(logPath(s.host.run, s.name))
 	}
 }
 

@@ -37,7 +37,7 @@ func Serve(p dataplane.Provider, opts ...Option) int {
 	defer signal.Stop(signals)
 
 	env := Env{
-		Args: os.Args[1:], Getenv: os.Getenv, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals, Parent: os.Getppid,
+		Args: os.Args[1:], Getenv: os.Getenv, Stdout: os.Stdout, Stderr: boundedStderr(os.Stderr, os.Getenv), Signals: signals, Parent: os.Getppid,
 	}
 	if os.Getenv(handshake.CookieKey) == handshake.CookieValue && len(env.Args) == 0 {
 		out, err := keepStdout()

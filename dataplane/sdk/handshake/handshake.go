@@ -37,6 +37,11 @@ const ProtocolVersion = 1
 // ProtocolMinor is the highest minor version that this source tree speaks.
 const ProtocolMinor = 0
 
+// MaxLogBytes bounds the file that is the standard error of a provider which
+// serves on without its host. The SDK sees to it with each line, and the host,
+// while it is there, four times a second, for what does not come by the SDK.
+const MaxLogBytes = 4 << 20
+
 // PluginName is the key of the provider in go-plugin's set of plugins.
 const PluginName = "dataplane"
 

@@ -181,3 +181,18 @@ func TestPluginProbeOutput(t *testing.T) {
 		}
 	}
 }
+
+// list and probe wait for a plugin as long as its settings say.
+func TestPluginStartTimeoutIsObeyed(t *testing.T) {
+	for args, code := range map[string]int{"list": ExitOK, "probe mute": ExitFailed, "info mute": ExitFailed} {
+		c := newCommand(t)
+		dir := c.installPlugins(t)
+		if err := os.WriteFile(filepath.Join(dir, handshake.FilePrefix+"mute"), []byte("#!/bin/sh\nexec sleep 30\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		c.setenv("FAIRLEAD_PLUGIN_MUTE_START_TIMEOUT=300ms")
+		if got := c.run(append([]string{"plugin"}, strings.Fields(args)...)...); got != code || !strings.Contains(c.out.String()+c.err.String(), "within 300ms") {
+			t.Errorf("%s: code %d, want %d: %s%s", args, got, code, c.out.String(), c.err.String())
+		}
+	}
+}

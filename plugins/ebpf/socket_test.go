@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,3 +26,5 @@ func dialMapped(network string, to netip.AddrPort) (net.Conn, error) {
 	}
 	return net.FileConn(f)
 }
+
+func pointer(b *[16]byte) unsafe.Pointer { return unsafe.Pointer(b) }

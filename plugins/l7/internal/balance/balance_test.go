@@ -196,6 +196,12 @@ func TestTriedAreNotChosenAgain(t *testing.T) {
 	w := newWorld(t, service(dataplane.BalanceRandom, list...))
 	count := w.counts(start, 4000, func(int) Choice { return Choice{Tried: []*Endpoint{w.endpoint(1)}} })
 	fair(t, "tried", count, map[uint64]float64{2: 1, 3: 3})
+	list = several(40)
+	list[0].Weight, list[39].Weight = 2, 1
+	w = newWorld(t, service(dataplane.BalanceRandom, list...))
+	all := w.pool.Endpoints()
+	count = w.counts(start, 4000, func(int) Choice { return Choice{Tried: all[1:39]} })
+	fair(t, "most were tried", count, map[uint64]float64{1: 2, 40: 1})
 }
 
 func TestNothingToPick(t *testing.T) {

@@ -32,7 +32,7 @@ type view struct {
 	policy    dataplane.Balance
 	endpoints []*Endpoint // all
 	usable    candidates  // see dataplane.Service.Usable
-	live      candidates  // usable and not ejected; usable if all are ejected
+	live      candidates  // usable and not ejected
 }
 
 // Choice is what one request asks of a pool.
@@ -58,6 +58,8 @@ func (p *Pool) Pick(now time.Time, rnd Source, c Choice) (l Lease, ok bool) {
 	from := &v.live
 	i := p.choose(v, from, t, rnd, &c)
 	if i < 0 && len(v.live.endpoints) < len(v.usable.endpoints) {
+		// Invariant: as long as an endpoint is usable and was not tried, there
+		// is one to choose. If all failed, it may be us who are cut off.
 		from = &v.usable
 		i = p.choose(v, from, t, rnd, &c)
 	}

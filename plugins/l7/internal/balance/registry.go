@@ -126,11 +126,6 @@ func (p *Pool) publish(v *view) {
 		}
 		v.live.add(e, v.usable.weight(i))
 	}
-	if len(v.live.endpoints) == 0 {
-		// Invariant: as long as an endpoint is usable, there is one to choose.
-		// If all failed, it may be us who are cut off.
-		v.live = v.usable
-	}
 	p.view.Store(v)
 	p.due.Store(due)
 }

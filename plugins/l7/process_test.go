@@ -144,6 +144,8 @@ func (p *process) code() int {
 	case <-p.done:
 		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(patience):
+		p.signal(syscall.SIGQUIT) // it writes where each goroutine is
+		<-p.done
 		p.t.Fatalf("%v has not ended in %v; it wrote\n%s", p.cmd.Args, patience, p.output())
 		return -1
 	}

@@ -172,7 +172,7 @@ func TestTerm(t *testing.T) {
 	defer slow.Close()
 	for _, second := range []bool{false, true} {
 		t.Run(fmt.Sprintf("second=%v", second), func(t *testing.T) {
-			p := serve(t, nil, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--announce-time", "3s", "--grace", "1m",
+			p := serve(t, nil, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--announce-time", "3s", "--grace", "1m", "--log-level", "debug",
 				"--services", fmt.Sprintf("[{name: web, endpoints: [%q]}]", address(slow)))
 			answer := make(chan error, 1)
 			go func() {

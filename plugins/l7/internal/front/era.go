@@ -2,9 +2,11 @@ package front
 
 import (
 	"context"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -31,7 +33,7 @@ func newEra(s settings.Settings, handler http.Handler, log *slog.Logger) *era {
 	e.server = &http.Server{
 		Handler: handler, Protocols: protocols, ConnContext: http1.ConnContext,
 		ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle, MaxHeaderBytes: s.MaxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog: stdlog.New(complaints{log}, "", 0),
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateClosed, http.StateHijacked:
@@ -45,6 +47,21 @@ func newEra(s settings.Settings, handler http.Handler, log *slog.Logger) *era {
 		_ = e.server.Serve(e) // ends with Close of the era, as it should
 	}()
 	return e
+}
+
+// complaints takes what the server writes: mostly of clients that misbehave, which
+// is no news, but a handler that panics is.
+type complaints struct{ log *slog.Logger }
+
+// Write logs one message.
+func (c complaints) Write(b []byte) (int, error) {
+	message := strings.TrimSpace(string(b))
+	level := slog.LevelDebug
+	if strings.Contains(message, "panic serving") {
+		level = slog.LevelError
+	}
+	c.log.Log(context.Background(), level, message)
+	return len(b), nil
 }
 
 // take hands a connection, which open counts already, to the server.

@@ -161,7 +161,7 @@ func (x *exchange) exchangeOnce(now *endpoints, lease balance.Lease, fresh bool)
 	if f := x.send(c); f != nil {
 		return f
 	}
-	if f := x.await(c, now, lease, began); f != nil {
+	if answered, f := x.await(c, now, lease, began); !answered {
 		return f
 	}
 	return x.relay(c)
@@ -247,9 +247,9 @@ const (
 	continueAfter = time.Second
 )
 
-// await waits for the first byte of the answer. On a failure, c is not used any
-// more.
-func (x *exchange) await(c *backend.Conn, now *endpoints, lease balance.Lease, began time.Time) *failure {
+// await waits for the first byte of the answer. If none came, c is not used any
+// more, and without a failure the exchange is over: nobody waits for the answer.
+func (x *exchange) await(c *backend.Conn, now *endpoints, lease balance.Lease, began time.Time) (answered bool, f *failure) {
 	abandon := x.options.try > 0 && x.repeatable() && x.another(now)
 	since := began // of the silence that is the backend's fault
 	wait := quickly
@@ -258,10 +258,10 @@ func (x *exchange) await(c *backend.Conn, now *endpoints, lease balance.Lease, b
 		_, err := c.Reader().Peek(1)
 		if err == nil {
 			lease.Succeeded(time.Now(), time.Since(began))
-			return nil
+			return true, nil
 		}
 		if !timeout(err) || c.Interrupted() {
-			return x.silent(c, lease, err)
+			return false, x.silent(c, lease, err)
 		}
 		x.answer.watch(c)
 		t := time.Now()
@@ -280,12 +280,12 @@ func (x *exchange) await(c *backend.Conn, now *endpoints, lease balance.Lease, b
 		silence := t.Sub(since)
 		if abandon && silence >= x.options.try {
 			if x.spend(now) {
-				return x.abandon(c, lease)
+				return false, x.abandon(c, lease)
 			}
 			abandon = false // what there is has to be waited for
 		}
 		if x.options.firstByte > 0 && silence >= x.options.firstByte {
-			return x.silent(c, lease, err)
+			return false, x.silent(c, lease, err)
 		}
 		wait = x.nextLook(abandon, silence)
 	}

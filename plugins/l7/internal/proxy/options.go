@@ -34,7 +34,7 @@ const mostTries = 4
 func optionsOf(s settings.Settings) options {
 	return options{
 		connect: s.Timeouts.Connect, connectAgain: min(time.Second, s.Timeouts.Connect),
-		try: s.Timeouts.Try, firstByte: s.Timeouts.FirstByte, bodyIdle: time.Minute,
+		try: s.Timeouts.Try, firstByte: s.Timeouts.FirstByte, bodyIdle: s.Timeouts.Body,
 		tunnelIdle: s.Timeouts.Tunnel, halfClosed: time.Minute, drain: 30 * time.Second,
 		// Invariant: an exchange has room for mostTries tries.
 		tries: min(max(s.Retry.Most, 0), mostTries-1), trusted: s.TrustedProxies,
@@ -57,8 +57,11 @@ func balanceOf(s settings.Settings) balance.Config {
 
 // logTo is where the access log goes by the settings; nil: nowhere.
 func logTo(s settings.Settings) io.Writer {
-	if s.AccessLog == settings.AccessLogStderr {
+	switch s.AccessLog {
+	case settings.AccessLogStderr:
 		return os.Stderr
+	case settings.AccessLogStdout:
+		return os.Stdout
 	}
 	return nil
 }

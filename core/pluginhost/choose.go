@@ -114,19 +114,24 @@ func (h *Host) findAll(ctx context.Context) map[string]Finding {
 // Find asks a provider what it is and whether it can work here. If it does not
 // run it is started for that, and ended.
 func (h *Host) Find(ctx context.Context, name string) Finding {
-	return h.find(ctx, name, func(f *Finding, i *instance) error {
-		ctx, cancel := context.WithTimeout(ctx, h.cfg.Timing.Probe)
-		defer cancel()
-		var err error
-		f.Report, err = i.probe(ctx)
-		if err != nil && ctx.Err() == nil && status.Code(err) != codes.Unavailable {
-			// It says itself that the test failed: nobody knows, then.
-			f.Report, err = dataplane.Report{Verdict: dataplane.Inconclusive, Checks: []dataplane.Check{{
-				ID: "probe", Required: true, Result: dataplane.Inconclusive, Reason: err.Error(), Remedy: "see its log",
-			}}}, nil
-		}
+	return h.find(ctx, name, func(f *Finding, i *instance) (err error) {
+		f.Report, err = h.probe(ctx, i)
 		return err
 	})
+}
+
+// probe runs a provider's own test. That the test itself fails is a verdict, too:
+// nobody knows, then.
+func (h *Host) probe(ctx context.Context, i *instance) (dataplane.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timing.Probe)
+	defer cancel()
+	report, err := i.probe(ctx)
+	if err != nil && ctx.Err() == nil && status.Code(err) != codes.Unavailable {
+		return dataplane.Report{Verdict: dataplane.Inconclusive, Checks: []dataplane.Check{{
+			ID: "probe", Required: true, Result: dataplane.Inconclusive, Reason: err.Error(), Remedy: "see its log",
+		}}}, nil
+	}
+	return report, err
 }
 
 // Identify asks a provider what it is.

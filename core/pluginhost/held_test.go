@@ -108,6 +108,25 @@ func TestLateConflictIsRefused(t *testing.T) {
 	}
 }
 
+// A plugin that could not be asked at the choice is asked before it runs.
+func TestLateProbeIsObeyed(t *testing.T) {
+	r := newRig(t, "bad")
+	path := r.install("bad", behaviour{Mode: "dies"})
+	h := r.start()
+	waitState(t, h, "bad", StateCrashLoop)
+	r.install("bad", behaviour{Verdict: dataplane.Unsupported})
+	s := waitState(t, h, "bad", StateRefused)
+	if !strings.Contains(s.Reason, "UNSUPPORTED: kernel-moon: no moon") || !strings.Contains(s.Reason, "wait for the night") {
+		t.Errorf("reason is %s", s.Reason)
+	}
+	if err := os.WriteFile(behaviourPath(path), []byte(`{}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := h.Renew(t.Context(), "bad", "a test"); err != nil || s.State != StateReady {
+		t.Errorf("mended: %+v, %v", s, err)
+	}
+}
+
 func TestRenew(t *testing.T) {
 	r := newRig(t, "good")
 	r.install("good", behaviour{})

@@ -159,14 +159,15 @@ func (h *Host) Start(ctx context.Context) (Decision, error) {
 	defer h.mu.Unlock()
 	h.decision = decision
 	for _, c := range decision.Chosen {
-		h.supervise(c.Name, faults[c.Name])
+		h.supervise(c, faults[c.Name])
 	}
 	return decision, nil
 }
 
-func (h *Host) supervise(name string, fault error) {
-	h.metrics.prepare(name)
-	s := newSupervisor(h, name)
+func (h *Host) supervise(c Choice, fault error) {
+	h.metrics.prepare(c.Name)
+	s := newSupervisor(h, c.Name)
+	s.unproved = c.Fault != ""
 	h.supervisors = append(h.supervisors, s)
 	h.wg.Go(func() { s.run(h.ctx, fault) })
 }

@@ -72,6 +72,8 @@ type supervisor struct {
 	asked  chan string // why to restart; the first of several counts
 	place  string      // what its files were before the last start
 	said   string      // the last failure as logged
+	// unproved: it could not be asked, as it was chosen, whether it works here.
+	unproved bool
 
 	mu      sync.Mutex
 	status  Status
@@ -205,7 +207,10 @@ func (s *supervisor) begin(ctx context.Context) (*instance, error) {
 			st.PID = i.proc.pid
 		}
 	})
-	err = s.host.claims.take(s.name, i.info)
+	err = s.prove(ctx, i)
+	if err == nil {
+		err = s.host.claims.take(s.name, i.info)
+	}
 	if err == nil {
 		err = s.configure(ctx, i)
 	}
@@ -218,6 +223,22 @@ func (s *supervisor) begin(ctx context.Context) (*instance, error) {
 	}
 	s.to(StateConfigured, "")
 	return i, nil
+}
+
+// prove makes up for the probe of one that could not be asked as it was chosen.
+func (s *supervisor) prove(ctx context.Context, i *instance) error {
+	if !s.unproved {
+		return nil
+	}
+	report, err := s.host.probe(ctx, i)
+	if err != nil {
+		return err
+	}
+	if why := (Finding{Name: s.name, Installed: true, Report: report}).against(); why != nil {
+		return held(StateRefused, why)
+	}
+	s.unproved = false
+	return nil
 }
 
 // configure gives a provider its settings. One that runs by itself and has its

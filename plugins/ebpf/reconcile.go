@@ -218,9 +218,9 @@ func endpointIDs(svc *dataplane.Service) []uint64 {
 func (r *round) finish() {
 	p := r.provider
 	r.end()
-	for range 24 { // each time larger
+	for try := range 24 { // first in the room that others left, then in more and more
 		crowded := r.crowded
-		if len(crowded) == 0 || !r.grow(p.settings.larger(p.data.Table())) {
+		if len(crowded) == 0 || try > 0 && !r.grow(p.settings.larger(p.data.Table())) {
 			break
 		}
 		r.crowded = nil

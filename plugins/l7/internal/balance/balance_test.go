@@ -407,6 +407,24 @@ func TestEjectionEndsByOneTrial(t *testing.T) {
 	fair(t, "after the trial", w.counts(now, 3000, nil), map[uint64]float64{1: 1, 2: 1, 3: 1})
 }
 
+// Of a service that gets nothing but what cannot be repeated.
+func TestATrialIsNotPutOffForEver(t *testing.T) {
+	w := newWorld(t, service(0, several(3)...))
+	w.fail(start, 2)
+	if count := w.counts(at(30*time.Second), 300, nil); count[2] != 0 {
+		t.Errorf("the trial came too early: %v", count)
+	}
+	l := w.pick(at(32*time.Second), Choice{NoTrial: true})
+	if !l.Trial() {
+		t.Error("no trial")
+	}
+	l.Failed(at(32*time.Second), w.rnd)
+	l.Release()
+	if count := w.counts(at(60*time.Second), 300, nil); count[2] != 0 {
+		t.Errorf("the next trial came too early: %v", count)
+	}
+}
+
 func TestManyFailuresAtOnceAreOne(t *testing.T) {
 	w := newWorld(t, service(dataplane.BalanceRoundRobin, several(2)...))
 	var leases []Lease

@@ -39,7 +39,7 @@ type view struct {
 type Choice struct {
 	Hash    uint64      // what a hash policy goes by: see HashAddr and HashString
 	Tried   []*Endpoint // not these
-	NoTrial bool        // the request could not be repeated: spare it the trial of an ejected endpoint
+	NoTrial bool        // the request could not be repeated: spare it a trial until EjectAtMost after it is due
 }
 
 // Pick chooses an endpoint and counts a request in flight there until the
@@ -49,8 +49,14 @@ type Choice struct {
 func (p *Pool) Pick(now time.Time, rnd Source, c Choice) (l Lease, ok bool) {
 	v := p.view.Load()
 	t := p.common.ns(now)
-	if t >= p.due.Load() && len(c.Tried) == 0 && !c.NoTrial {
-		if e := p.takeTrial(t); e != nil {
+	due := t
+	if c.NoTrial {
+		// Where no request could be repeated, one has to be the trial after
+		// all, or the endpoint would stay out for ever.
+		due -= int64(p.common.cfg.EjectAtMost)
+	}
+	if due >= p.due.Load() && len(c.Tried) == 0 {
+		if e := p.takeTrial(t, due); e != nil {
 			e.inFlight.Add(1)
 			return Lease{Endpoint: e, pool: p, trial: true}, true
 		}
@@ -71,15 +77,15 @@ func (p *Pool) Pick(now time.Time, rnd Source, c Choice) (l Lease, ok bool) {
 	return Lease{Endpoint: e, pool: p, trial: e.Ejected()}, true
 }
 
-// takeTrial returns the ejected endpoint whose trial is longest due, once: the
-// next one is a back-off away.
-func (p *Pool) takeTrial(now int64) *Endpoint {
+// takeTrial returns the ejected endpoint whose trial was due first, by the time
+// due, once: the next one is a back-off away.
+func (p *Pool) takeTrial(now, due int64) *Endpoint {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	v := *p.view.Load()
 	var e *Endpoint
 	for _, c := range v.usable.endpoints {
-		if t := c.nextTrial.Load(); t != 0 && t <= now && (e == nil || t < e.nextTrial.Load()) {
+		if t := c.nextTrial.Load(); t != 0 && t <= due && (e == nil || t < e.nextTrial.Load()) {
 			e = c
 		}
 	}

@@ -337,6 +337,18 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
+func TestIsText(t *testing.T) {
+	for at := range 20 {
+		for c := range 256 {
+			b := bytes.Repeat([]byte{0xff, ' ', 'a', 0x80}, 5)
+			b[at] = byte(c)
+			if got, want := isText(b), c == '\t' || c >= ' ' && c != 0x7f; got != want {
+				t.Fatalf("byte 0x%02x at %d: %v", c, at, got)
+			}
+		}
+	}
+}
+
 const browser = "GET /some/path?with=query HTTP/1.1\r\nHost: web.default.mesh.internal\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101\r\nAccept: text/html,application/xhtml+xml\r\nAccept-Encoding: gzip, deflate\r\nConnection: keep-alive\r\nCookie: session=0123456789abcdef\r\n\r\n"
 
 func TestScannerDoesNotAllocate(t *testing.T) {

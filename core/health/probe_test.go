@@ -63,7 +63,10 @@ func once(t *testing.T, addr netip.AddrPort, c Check) CheckStatus {
 	r := start(t, Config{})
 	defer r.Close()
 	if c.Interval == 0 {
-		c.Interval = MinInterval
+		c.Interval = 4 * time.Second
+	}
+	if c.Timeout == 0 {
+		c.Timeout = c.Interval // for a busy machine
 	}
 	r.Set([]Instance{{Key: keyOf("a"), Addr: addr, Checks: []Check{c}}})
 	var s Status
@@ -130,7 +133,7 @@ func TestHTTPAnswers(t *testing.T) {
 		{"chunks without end", drip(ok+"Transfer-Encoding: chunked\r\n\r\n", "4\r\nfine\r\n", 0), true, "200 OK: finefine"},
 		{"chunks that are mostly frame", drip(ok+"Transfer-Encoding: chunked\r\n\r\n", "1;"+strings.Repeat("e", 3000)+"\r\nx\r\n", 0), false, "after 200 OK, the body broke off"},
 		{"a header without end", drip(ok, "X-A: "+strings.Repeat("b", 1000)+"\r\n", 0), false, "the header is longer than 65536 bytes"},
-		{"a line without end", drip("", "HTTP", 0), false, "the header is longer than 65536 bytes"},
+		{"a line without end", drip("", strings.Repeat("HTTP", 300), 0), false, "the header is longer than 65536 bytes"},
 		{"a slow header", drip("HTTP/1.1 200 OK\r\nX: ", "a", 5*time.Millisecond), false, "no complete answer in time"},
 		{"a slow status", drip("HT", "T", 5*time.Millisecond), false, "no complete answer in time"},
 		{"a header in two parts", func(c net.Conn) {
@@ -166,7 +169,11 @@ func TestHTTPAnswers(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got := once(t, serve(t, test.server), Check{Kind: HTTP, Path: "/healthz", Interval: time.Second, Timeout: 300 * time.Millisecond})
+			timeout := 4 * time.Second // for a busy machine
+			if strings.Contains(test.output, "in time") {
+				timeout = 300 * time.Millisecond
+			}
+			got := once(t, serve(t, test.server), Check{Kind: HTTP, Path: "/healthz", Interval: 4 * time.Second, Timeout: timeout})
 			if got.OK != test.ok || !strings.HasPrefix(got.Output, test.output) {
 				t.Errorf("it is ok=%v %.120q, want ok=%v %q", got.OK, got.Output, test.ok, test.output)
 			}
@@ -355,7 +362,11 @@ func TestGRPCAnswers(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-			got := once(t, test.addr, Check{Kind: GRPC, Service: test.service, Interval: 500 * time.Millisecond, Timeout: 500 * time.Millisecond})
+			c := Check{Kind: GRPC, Service: test.service}
+			if strings.Contains(test.output, "in time") {
+				c.Timeout = 300 * time.Millisecond
+			}
+			got := once(t, test.addr, c)
 			if got.OK != test.ok || !strings.HasPrefix(got.Output, test.output) {
 				t.Errorf("it is ok=%v %q, want ok=%v %q", got.OK, got.Output, test.ok, test.output)
 			}

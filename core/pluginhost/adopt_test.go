@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 )
 
@@ -340,6 +341,38 @@ func TestGroupOfKeptChildEndsWithIt(t *testing.T) {
 	r.nextReady()
 	h.Stop()
 	r.endKept()
+}
+
+// A child that outlives an agent which loses its data directory, and so its
+// identity, keeps the tag of what it made, over its own restarts, too.
+func TestKeptChildKeepsItsInstanceID(t *testing.T) {
+	r := newRig(t, "good")
+	r.install("good", behaviour{})
+	r.serving()
+	h := r.start()
+	r.nextReady()
+	pid := statusOf(t, h, "good").PID
+	h.Stop()
+	r.cfg.InstanceID, r.cfg.StateDir = "another", t.TempDir()
+	has := func(p Provider) string {
+		t.Helper()
+		st, err := p.Client.State(t.Context(), &pb.StateRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.GetInstanceId()
+	}
+	h = r.start()
+	if p := r.nextReady(); p.Kind != KindKept || has(p) != "test" {
+		t.Errorf("adopted as %v, it has %s", p.Kind, has(p))
+	}
+	go reapChild(pid)
+	if err := h.Restart("good", "a test"); err != nil {
+		t.Fatal(err)
+	}
+	if p := r.nextReady(); p.Kind != KindChild || has(p) != "test" {
+		t.Errorf("after a restart it is %v and has %s", p.Kind, has(p))
+	}
 }
 
 // The log of a child that outlives the agent is bounded also for what does not

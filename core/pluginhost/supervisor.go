@@ -252,9 +252,18 @@ func (s *supervisor) configure(ctx context.Context, i *instance) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timing.Call)
 	defer cancel()
-	if i.kind == KindAlone && len(values) == 0 {
-		if st, err := i.client.State(ctx, &pb.StateRequest{}); err == nil && st.GetInstanceId() != "" {
+	instance := s.host.instanceID(s.name)
+	if i.kind != KindChild {
+		st, err := i.client.State(ctx, &pb.StateRequest{})
+		switch has := st.GetInstanceId(); {
+		case err != nil || has == "":
+		case i.kind == KindAlone && len(values) == 0:
 			return nil
+		case i.kind == KindAlone:
+			instance = has
+		default:
+			instance = has
+			s.host.keepInstanceID(s.name, has)
 		}
 	}
 	text, err := settings.encode(s.name, values, i.info.ConfigSchema)
@@ -266,7 +275,7 @@ func (s *supervisor) configure(ctx context.Context, i *instance) error {
 		return fmt.Errorf("make its run directory: %w", err)
 	}
 	answer, err := i.client.Configure(ctx, transfer.EncodeConfig(dataplane.Config{
-		JSON: text, RunDir: runDir, StateDir: filepath.Join(cfg.StateDir, s.name), InstanceID: cfg.InstanceID, Node: cfg.Node,
+		JSON: text, RunDir: runDir, StateDir: filepath.Join(cfg.StateDir, s.name), InstanceID: instance, Node: cfg.Node,
 	}))
 	if err = transfer.FromWire(err); err != nil {
 		if errors.Is(err, dataplane.ErrInvalid) {

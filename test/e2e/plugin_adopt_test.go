@@ -116,6 +116,48 @@ func TestPluginDataDirLost(t *testing.T) {
 	}
 }
 
+// TestPluginDataDirLostOfSeed: a node that lost its data directory and has nobody
+// to join takes nothing away from the provider that it adopts: by the time that
+// it counts as alone, the others found it.
+func TestPluginDataDirLostOfSeed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	a, other := f.agents[0], f.agents[1]
+	a.hosts("fake")
+	a.args = append(a.args, "--plugins", serveOn)
+	a.install("fake", "fake")
+	other.args = []string{
+		"--dataplane", "off", "--gossip.profile", "local", "--api.listen", "off",
+		"--services", `[{"name":"db","port":80,"vip":"10.200.0.11","instances":[{"id":"db-1","address":"10.77.0.2:9003"}]}]`,
+	}
+	a.start()
+	other.start()
+	socket := a.socketOf(a.ready("fake", 1))
+	both := func() error {
+		p, err := planeAt(socket)
+		if err == nil && p.services != 2 {
+			err = fmt.Errorf("it has %d services, want 2", p.services)
+		}
+		return err
+	}
+	a.eventually(10*time.Second, "it has the services of both nodes", both)
+	a.kill()
+	if err := os.RemoveAll(a.dir); err != nil {
+		t.Fatal(err)
+	}
+	a.start()
+	a.eventually(20*time.Second, "the generation is complete", func() error {
+		if err := both(); err != nil {
+			t.Fatalf("before the node knows its cluster: %v", err)
+		}
+		p, err := a.plugin("fake")
+		if err == nil && (p.Told == nil || !p.Told.Complete || p.Told.Services != 2) {
+			err = fmt.Errorf("told %+v", p.Told)
+		}
+		return err
+	})
+}
+
 // TestPluginTwoAgents: agents of one host that use the same plugins, and one
 // kernel, do not disturb each other.
 func TestPluginTwoAgents(t *testing.T) {

@@ -158,7 +158,7 @@ func TestRegistrationsOutliveARestart(t *testing.T) {
 	n1, n2 := pairOf(t, cfg1, cfg2)
 	instance := backend(t)
 	n1.register(t, fmt.Sprintf(`{name: web, port: 80, instances: [
-		{id: a, address: %q, checks: [{tcp: true, interval: 1h, timeout: 1s}]}, {id: b, address: "127.0.0.1:1"}]}`, instance.Addr()))
+		{id: a, address: %q, checks: [{tcp: true, interval: 1h, timeout: 1s, failures_before_critical: 3}]}, {id: b, address: "127.0.0.1:1"}]}`, instance.Addr()))
 	n2.sees(t, "web", "n1/a:ready n1/b:ready")
 	if changed, err := n1.api.Maintenance(t.Context(), true, "web", "b"); err != nil || !changed {
 		t.Fatalf("maintenance: %v, %v", changed, err)
@@ -175,13 +175,15 @@ func TestRegistrationsOutliveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	n2.sees(t, "web", "n1/a:node-left n1/b:node-left")
+	instance.Close()
 	status, err := n2.api.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg1.Cluster.Join = []string{status.Addr}
 	n1 = start(t, Options{Loaded: loaded(cfg1)})
-	// The next probe of a is an hour away: that it passes was kept.
+	// No probe succeeds any more, and the third is two hours away: that it
+	// passed was kept.
 	n2.sees(t, "web", "n1/a:ready n1/b:draining")
 	if d, err = n2.api.Endpoints(t.Context(), "web"); err != nil || !d.Definitions[0].Registered.Equal(first) {
 		t.Errorf("registered at %v after the restart, %v before: %v", d.Definitions[0].Registered, first, err)

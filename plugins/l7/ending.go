@@ -74,31 +74,22 @@ func (p *Provider) leave(ctx context.Context, announce time.Duration, deadline t
 	soon, cancelSoon := context.WithDeadline(ctx, deadline.Add(-cutTime))
 	defer cancelSoon()
 	start := p.active()
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		p.front.Close(soon)
-	}()
+	closed := make(chan int, 1)
+	go func() { closed <- p.front.Close(soon) }()
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	for open := true; open || p.proxy.Tunnels() > 0; {
+	forced, open := 0, true
+	for open || p.proxy.Tunnels() > 0 && soon.Err() == nil {
 		select {
-		case <-closed:
-			open, closed = false, nil
-			continue
+		case forced = <-closed:
+			open = false
 		case <-tick.C:
 			now := p.active()
 			progress(dataplane.DrainProgress{Active: now, Closed: max(0, start-now)})
-			continue
-		case <-soon.Done():
 		}
-		break
 	}
-	forced := p.active()
+	forced = max(forced, p.proxy.Tunnels())
 	p.proxy.CloseTunnels()
-	if closed != nil {
-		<-closed
-	}
 	progress(dataplane.DrainProgress{Closed: max(0, start-forced), Forced: forced})
 }
 

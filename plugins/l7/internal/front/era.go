@@ -93,10 +93,12 @@ func (e *era) Close() error {
 // Addr implements net.Listener.
 func (e *era) Addr() net.Addr { return &net.TCPAddr{} }
 
-// end lets requests come to their end until ctx ends, and cuts the rest.
-func (e *era) end(ctx context.Context) {
+// end lets requests come to their end until ctx ends, and cuts the rest after a
+// call of cut.
+func (e *era) end(ctx context.Context, cut func()) {
 	_ = e.Close()
 	if err := e.server.Shutdown(ctx); err != nil {
+		cut()
 		_ = e.server.Close()
 	}
 	<-e.served

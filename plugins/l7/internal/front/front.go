@@ -91,7 +91,7 @@ func (f *Front) retire() {
 		if e.open.Load() > 0 {
 			rest = append(rest, e)
 		} else {
-			e.end(over)
+			e.end(over, func() {})
 		}
 	}
 	f.eras = append(rest, f.eras[len(f.eras)-1])
@@ -206,9 +206,9 @@ func (f *Front) Addresses() []string {
 func (f *Front) Leave() { f.leaving.Store(true) }
 
 // Close takes no more requests, lets those under way come to their end until ctx
-// ends, and cuts the rest. Connections that were taken over from the server
-// (tunnels) are not its own.
-func (f *Front) Close(ctx context.Context) {
+// ends, and cuts the rest, whose number it returns. Connections that were taken
+// over from the server (tunnels) are not its own.
+func (f *Front) Close(ctx context.Context) (cut int) {
 	f.Leave()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,11 +217,13 @@ func (f *Front) Close(ctx context.Context) {
 		all.Go(d.close)
 	}
 	all.Wait()
+	var counted sync.Once
 	for _, e := range f.eras {
-		all.Go(func() { e.end(ctx) })
+		all.Go(func() { e.end(ctx, func() { counted.Do(func() { cut = f.Requests() }) }) })
 	}
 	all.Wait()
 	f.doors, f.eras = nil, nil
+	return cut
 }
 
 // checkTime bounds one question of Check.

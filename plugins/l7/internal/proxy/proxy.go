@@ -117,18 +117,14 @@ func (p *Proxy) Close() {
 // sweepEvery is how often connections that wait for use are looked at.
 const sweepEvery = 5 * time.Second
 
-// wake makes the sweeper run when the next endpoint is due, or in a while; p.mu
-// is held.
-func (p *Proxy) wake() {
+// wake makes the sweeper run at a time, or in a while if that is sooner; p.mu is
+// held.
+func (p *Proxy) wake(at, now time.Time) {
 	if p.closed {
 		return
 	}
-	now := time.Now()
-	at := now.Add(sweepEvery)
-	for _, e := range p.gone {
-		if e.cutAt.Before(at) {
-			at = e.cutAt
-		}
+	if soon := now.Add(sweepEvery); at.After(soon) {
+		at = soon
 	}
 	switch {
 	case p.sweeper == nil:
@@ -155,11 +151,14 @@ func (p *Proxy) sweep() {
 			pools = append(pools, e.pool)
 		}
 	}
-	rest := p.gone[:0]
+	rest, next := p.gone[:0], now.Add(sweepEvery)
 	for _, e := range p.gone {
 		busy, _ := e.pool.Open()
 		if busy > 0 && now.Before(e.cutAt) {
 			rest = append(rest, e)
+			if e.cutAt.Before(next) {
+				next = e.cutAt
+			}
 			continue
 		}
 		// Nothing can begin there any more: who still holds it is refused.
@@ -169,7 +168,7 @@ func (p *Proxy) sweep() {
 	p.gone = rest
 	p.sweepAt = time.Time{}
 	if len(p.targets) > 0 || len(p.gone) > 0 {
-		p.wake()
+		p.wake(next, now)
 	}
 	p.mu.Unlock()
 	for _, pool := range pools {

@@ -151,7 +151,7 @@ func (p *Proxy) assemble(t *Target, removed []dataplane.Removal, now time.Time) 
 			p.leave(t, e, removed, now)
 		}
 	}
-	p.wake()
+	p.wake(now.Add(sweepEvery), now)
 }
 
 // leave ends what goes on at an endpoint that is gone, now or later; p.mu is
@@ -179,7 +179,7 @@ func (p *Proxy) leave(t *Target, e *endpoint, removed []dataplane.Removal, now t
 	}
 	e.pool.Close()
 	p.gone = append(p.gone, e)
-	p.wake()
+	p.wake(e.cutAt, now)
 }
 
 // Stats yields what was counted for each endpoint and each service, until yield

@@ -150,6 +150,13 @@ func (c *Conn) Discard() {
 	_ = c.tcp.Close()
 }
 
+// Reset closes c, which is in use, so that the backend notices at once: an end
+// would wait behind the bytes that it has not taken.
+func (c *Conn) Reset() {
+	_ = c.tcp.SetLinger(0)
+	c.Discard()
+}
+
 // Open is how many connections of the pool are in use, and how many wait for it.
 func (p *Pool) Open() (busy, idle int) {
 	p.mu.Lock()

@@ -45,7 +45,8 @@ func (x *exchange) forward() {
 		if last == nil {
 			return
 		}
-		if !last.again || !x.mayTryAgain(now) {
+		// The endpoints may be others by now.
+		if now = x.target.endpoints.Load(); now == nil || !last.again || !x.mayTryAgain(now) {
 			break
 		}
 		x.p.metrics.retries.WithLabelValues(x.series.name, string(last.reason)).Inc()
@@ -79,7 +80,16 @@ func (x *exchange) mayTryAgain(now *endpoints) bool {
 
 // another reports whether one more try is left and an endpoint for it.
 func (x *exchange) another(now *endpoints) bool {
-	return x.tries <= x.options.tries && now.pool.Len() > x.tries
+	if x.tries > x.options.tries {
+		return false
+	}
+	left := now.pool.Len()
+	for _, b := range x.tried[:x.tries] {
+		if now.of[b] != nil {
+			left--
+		}
+	}
+	return left > 0
 }
 
 // spend takes one try from the budget.

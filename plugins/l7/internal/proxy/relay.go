@@ -325,12 +325,21 @@ func (x *exchange) broken(c *backend.Conn, err error) {
 // quit ends the exchange with the backend at once, and tells what the client did
 // wrong before that, if anything.
 func (x *exchange) quit(c *backend.Conn) error {
+	u := x.upload
+	if u == nil || u.done == nil {
+		x.dropUpload()
+		c.Discard()
+		return nil
+	}
+	if u.aborted.Load() || x.r.Context().Err() != nil {
+		u.settle() // it ends by itself, and knows why
+	}
 	var clientErr error
-	if u := x.upload; u != nil && u.finished() {
+	if u.finished() {
 		clientErr = u.clientErr
 	}
 	x.dropUpload()
-	c.Discard()
+	c.Reset()
 	return clientErr
 }
 

@@ -8,6 +8,28 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// FuzzParseServices: no text crashes it, every finding says where, and what is
+// taken can be written and read again.
+func FuzzParseServices(f *testing.F) {
+	f.Add("name: web\nport: 80\ninstances:\n- {id: a, address: '127.0.0.1:1', weight: 0, checks: [{tcp: true, interval: 1s}, {grpc: '', interval: 1m}]}")
+	f.Add("services: [{name: db, port: 1, protocol: both, affinity: 1m, hosts: [a], routes: [{headers: {X: '1'}, methods: [GET]}]}]")
+	f.Add(`{"name": "a", "port": 1, "instances": [{"id": "a", "address": "[::1]:1", "checks": [{"http": "http://127.0.0.1:1/x", "interval": "1s"}]}]}`)
+	f.Add("services:\n- \nname: x")
+	f.Fuzz(func(t *testing.T, text string) {
+		list, _, err := ParseServices("f.yaml", []byte(text))
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "config: f.yaml") {
+				t.Errorf("finding without its place: %v", err)
+			}
+			return
+		}
+		again, _, err := ParseServices("again", ServicesJSON(list))
+		if err != nil || len(list) != 0 && !reflect.DeepEqual(again, list) {
+			t.Errorf("%v: got %+v\nwant %+v", err, again, list)
+		}
+	})
+}
+
 // FuzzLoad: no input crashes Load, every finding says what it is about, and
 // what loads can be written and read again.
 func FuzzLoad(f *testing.F) {

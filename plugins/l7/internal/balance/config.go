@@ -8,7 +8,7 @@ import (
 // Config holds what an operator may set; zero values are the defaults.
 type Config struct {
 	Foreign     bool          // connect to AddrForeign instead of Addr
-	Decay       time.Duration // of a latency to 1/e of it; 5 s
+	Decay       time.Duration // of a latency to 1/e of it; 2 s
 	EjectFor    time.Duration // after the first failure, doubled by each failed trial; 1 s
 	EjectAtMost time.Duration // 30 s
 	BoundedLoad float64       // what a hash may give an endpoint, of its fair share; 1.25
@@ -18,7 +18,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Decay = cmp.Or(c.Decay, 5*time.Second)
+	c.Decay = cmp.Or(c.Decay, 2*time.Second)
 	c.EjectFor = cmp.Or(c.EjectFor, time.Second)
 	c.EjectAtMost = cmp.Or(c.EjectAtMost, 30*time.Second)
 	c.BoundedLoad = cmp.Or(c.BoundedLoad, 1.25)

@@ -12,9 +12,11 @@ import (
 const (
 	// costFloor is the latency below which differences say nothing: a turn of
 	// the scheduler takes as long. Requests in flight tell who is slow there.
-	costFloor = 2e6 // ns
-	// alike is how far apart two latencies may be and count as the same.
-	alike = 1.5
+	costFloor = 5e6 // ns
+	// alike is how far apart two latencies may be and count as the same. What
+	// is twice as slow has twice as many in flight, and gets less by that; what
+	// is decided here is that some endpoint is not well.
+	alike = 3
 )
 
 // choose returns the position of an endpoint, or -1 if all are left out.

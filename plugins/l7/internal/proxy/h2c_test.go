@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/plugins/l7/internal/http1"
+)
+
+// Clients may speak HTTP/2 by prior knowledge: the same proxy, the same rules.
+func TestHTTP2Clients(t *testing.T) {
+	b := server(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/early":
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			return
+		case "/dies":
+			_, _ = w.Write(make([]byte, 1<<20))
+			panic(http.ErrAbortHandler)
+		}
+		n, _ := io.Copy(io.Discard, r.Body)
+		w.Header().Set("Trailer", "Grpc-Status")
+		_, _ = fmt.Fprintf(w, "%s %d %s %s", r.Method, n, r.Host, r.Header.Get("X-Forwarded-For"))
+		w.Header().Set("Grpc-Status", "0")
+	})
+	w := newWorld(t, nil, b)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{
+		Handler: http1.Handler(w.proxy, nil), ConnContext: http1.ConnContext, Protocols: protocols,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(http1.Listener(l, http1.Limits{H2C: true}))
+	}()
+	defer func() {
+		_ = s.Close()
+		<-done
+	}()
+	w.addr = l.Addr().String()
+	client := w.client()
+	only := new(http.Protocols)
+	only.SetUnencryptedHTTP2(true)
+	client.Transport.(*http.Transport).Protocols = only
+
+	ask := func(method, path string, body io.Reader) (*http.Response, string, error) {
+		r, err := http.NewRequest(method, "http://web"+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			return nil, "", err
+		}
+		defer answer.Body.Close()
+		got, err := io.ReadAll(answer.Body)
+		return answer, string(got), err
+	}
+	for _, c := range []struct {
+		method string
+		n      int64
+	}{{"GET", 0}, {"POST", 5}, {"PUT", 3 << 20}} {
+		var body io.Reader
+		if c.n > 0 {
+			body = endless(c.n)
+		}
+		answer, got, err := ask(c.method, "/", body)
+		if err != nil || answer.ProtoMajor != 2 || got != fmt.Sprintf("%s %d web 127.0.0.1", c.method, c.n) || answer.Trailer.Get("Grpc-Status") != "0" {
+			t.Errorf("%s: %v %q %v", c.method, answer, got, err)
+		}
+	}
+	if answer, _, err := ask("POST", "/early", endless(64<<20)); err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("early: %v %v", answer, err)
+	}
+	if _, got, err := ask("GET", "/dies", nil); err == nil {
+		t.Errorf("an answer of %d bytes that broke off looks whole", len(got))
+	}
+	r, _ := http.NewRequest(http.MethodGet, "http://nobody.example/", nil)
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(answer.Body)
+	_ = answer.Body.Close()
+	expect(t, answer, http.StatusNotFound, ReasonUnknownHost)
+	if !strings.Contains(string(body), "nobody.example") {
+		t.Errorf("%q", body)
+	}
+}

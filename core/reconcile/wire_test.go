@@ -269,8 +269,8 @@ func TestProviderThatPulls(t *testing.T) {
 // A follower that reads nothing is let go of at the deadline, and is back in the
 // picture as soon as it comes again.
 func TestFollowerThatStandsStill(t *testing.T) {
-	v, _ := large(t, 1000) // more than fits into the window of a stream
-	source := reconcile.NewSource(reconcile.Config{Session: session(), Views: v, Tick: 50 * time.Millisecond, Deadline: time.Second})
+	v, _ := large(t, 1000) // more than the windows of a stream take
+	source := reconcile.NewSource(reconcile.Config{Session: session(), Views: v, Tick: 50 * time.Millisecond, Deadline: 3 * time.Second})
 	p := newPuller(t, source)
 	p.follow()
 	eventually(t, "it follows", func() bool { return len(source.Followers()) == 1 })

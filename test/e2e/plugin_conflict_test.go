@@ -24,14 +24,18 @@ func TestPluginConflicts(t *testing.T) {
 			`[{"name":"web","port":80,"vip":"10.200.0.10","instances":[{"id":"web-1","address":"127.0.0.1:9001"}]},
 			  {"name":"twin","port":80,"vip":"10.200.0.11","instances":[{"id":"twin-1","address":"127.0.0.1:9002"}]}]`,
 			`[{"name":"zoo","port":80,"vip":"10.200.0.11","instances":[{"id":"zoo-1","address":"10.77.0.2:9003"}]}]`,
-			"default/zoo", "duplicate-frontend", []string{"10.200.0.11:80", "default/twin", "another address"}, 2,
+			"default/zoo", "duplicate-frontend",
+			[]string{"10.200.0.11:80", "default/twin", "another address"},
+			2,
 		},
 		{
 			"an instance at a frontend",
 			`[{"name":"web","port":80,"vip":"10.200.0.10","instances":[{"id":"web-1","address":"127.0.0.1:9001"}]},
 			  {"name":"round","port":80,"vip":"10.200.0.11","intercept":["127.0.0.1:8001"],"instances":[{"id":"round-1","address":"127.0.0.1:8001"}]}]`,
 			"",
-			"default/round", "loop", []string{"127.0.0.1:8001"}, 1,
+			"default/round", "loop",
+			[]string{"127.0.0.1:8001"},
+			1,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -35,7 +35,16 @@ func newBuilds() *builds {
 	b := &builds{made: map[string]func() error{}}
 	for _, name := range []string{"fairlead", "fairlead-dataplane-l7"} {
 		b.made[name] = sync.OnceValue(func() error {
-			out, err := exec.Command("go", "build", "-o", filepath.Join(b.dir, name), "github.com/fairlead/fairlead/cmd/"+name).CombinedOutput()
+			path := filepath.Join(b.dir, name)
+			if agent := os.Getenv("FAIRLEAD_BIN"); agent != "" && name == "fairlead" {
+				text, err := os.ReadFile(agent) // a copy: plugins are looked for beside it
+				return errors.Join(err, os.WriteFile(path, text, 0o700))
+			}
+			args := []string{"build", "-o", path}
+			if name != "fairlead" {
+				args = append(args, buildFlags()...)
+			}
+			out, err := exec.Command("go", append(args, "github.com/fairlead/fairlead/cmd/"+name)...).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("go build %s: %w\n%s", name, err, out)
 			}

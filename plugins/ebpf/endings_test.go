@@ -150,13 +150,13 @@ func TestConnectionsInOtherNamespacesAreEnded(t *testing.T) {
 	}
 	defer l.Close()
 	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = c.Write([]byte("a"))
+		c, err := l.Accept()
+		if err != nil {
+			return
 		}
+		_, _ = c.Write([]byte("a"))
+		_, _ = c.Read(make([]byte, 1)) // holds it open
+		_ = c.Close()
 	}()
 	// Iterators see a namespace while a process is in it.
 	node.Start("/bin/sleep", []string{"60"})

@@ -198,21 +198,34 @@ func (r *Reaper) everywhere() error {
 	return err
 }
 
-// inside walks on a thread that dies with what it changed about itself.
+// inside walks in a network namespace.
 func (r *Reaper) inside(path string) error {
 	space, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer space.Close()
+	return <-onOwnThread(func() error {
+		if err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		return r.walk()
+	})
+}
+
+// onOwnThread runs f on a thread that dies with what f changed about it.
+func onOwnThread(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked
-		err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET)
-		if err == nil {
-			err = r.walk()
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread does not die, and /proc shows it as the process.
+			// While this goroutine occupies it, the next one gets another.
+			defer runtime.UnlockOSThread()
+			done <- <-onOwnThread(f)
+			return
 		}
-		done <- err
+		done <- f()
 	}()
-	return <-done
+	return done
 }

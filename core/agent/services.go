@@ -51,7 +51,6 @@ type services struct {
 	definition []byte // nil: nothing runs here
 
 	changed chan struct{} // capacity 1: there may be something to publish
-	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	publishing sync.Mutex // held while a record is made and told
@@ -63,26 +62,11 @@ type services struct {
 
 // startServices says for the first time what runs here.
 func (a *Agent) startServices(c *cleanups) error {
-	cfg := a.config()
-	s := &services{
-		dir: a.dataDir(), advertise: cfg.AdvertiseAddr().Addr(), set: a.members.SetRecord,
-		log: a.log.With("part", "services"), metrics: a.metrics, now: a.opts.Now,
-		changed: make(chan struct{}, 1),
-		// Others may hold the record of the run before, so that there is nothing
-		// needs telling too. In its first run a node has none.
-		told: a.members.Snapshot().Self.Value.Epoch == 1,
-	}
-	var err error
-	if s.births, err = readBirths(s.dir); err != nil {
+	s, err := a.newServices()
+	if err != nil {
 		return err
 	}
-	if s.registered, err = readRegistrations(s.dir); err != nil {
-		return err
-	}
-	if s.drains.wanted, err = readMaintenance(s.dir); err != nil {
-		return err
-	}
-	hc := health.Config{OnChange: s.kick, Now: a.opts.Now, Log: a.log.With("part", "health"), Metrics: a.opts.Metrics}
+	hc := health.Config{OnChange: s.kick, Now: s.now, Log: a.log.With("part", "health"), Metrics: a.opts.Metrics}
 	if s.dir != "" {
 		hc.Path = filepath.Join(s.dir, healthFile)
 	}
@@ -90,31 +74,56 @@ func (a *Agent) startServices(c *cleanups) error {
 		return err
 	}
 	c.add(func(context.Context) { s.health.Close() })
+	if err := s.begin(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.running.Go(func() { s.run(ctx) })
+	s.running.Go(func() { s.watched.run(ctx, s.setFiles) })
+	c.add(func(context.Context) { cancel(); s.running.Wait() })
+	a.services = s
+	return nil
+}
 
+// newServices reads what the data directory and the configuration hold.
+func (a *Agent) newServices() (*services, error) {
 	loaded := a.settings.Load()
-	s.config = fromConfig(loaded.Config.Services, loaded.Origins)
-	watch := newServicesDir(cfg.ServicesPath(), s.log)
-	s.files, _ = watch.scan()
-	s.metrics.showFiles(s.files)
+	s := &services{
+		dir: a.dataDir(), advertise: loaded.Config.AdvertiseAddr().Addr(), set: a.members.SetRecord,
+		log: a.log.With("part", "services"), metrics: a.metrics, now: a.opts.Now,
+		config:  fromConfig(loaded.Config.Services, loaded.Origins),
+		changed: make(chan struct{}, 1),
+		// Others may hold the record of the run before, so that there is nothing
+		// needs telling too. In its first run a node has none.
+		told: a.members.Snapshot().Self.Value.Epoch == 1,
+	}
+	s.watched = newServicesDir(loaded.Config.ServicesPath(), s.log)
+	var err error
+	if s.births, err = readBirths(s.dir); err != nil {
+		return nil, err
+	}
+	if s.registered, err = readRegistrations(s.dir); err != nil {
+		return nil, err
+	}
+	s.drains.wanted, err = readMaintenance(s.dir)
+	return s, err
+}
+
+// begin joins the sources and tells what they say.
+func (s *services) begin() error {
 	s.mu.Lock()
-	if err = s.apply(); err == nil {
-		s.warnUnused(nil)
+	s.files, _ = s.watched.scan()
+	s.metrics.showFiles(s.files)
+	err := s.apply()
+	s.warnUnused(nil)
+	for _, o := range s.drains.wanted {
+		s.log.Warn("instances are in maintenance; `fairlead maintenance off` ends it", "what", o.String())
 	}
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	if err := s.publish(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	s.running.Go(func() { s.run(ctx) })
-	s.running.Go(func() { watch.run(ctx, s.setFiles) })
-	c.add(func(context.Context) { s.cancel(); s.running.Wait() })
-	s.watched = watch
-	a.services = s
-	return nil
+	return s.publish()
 }
 
 func fromConfig(list []config.Service, origins config.Origins) listed {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fairlead/fairlead/core/api/client"
 	"github.com/fairlead/fairlead/core/config"
@@ -141,10 +142,8 @@ func (a *app) definition(cmd *cobra.Command, f *registerFlags, args []string) (n
 		text, err = f.text(cmd, args[0])
 		return "", text, err
 	}
-	for _, flag := range definitionFlags() {
-		if cmd.Flags().Changed(flag) {
-			return "", "", usagef(cmd, "--%s has no meaning beside a file: write it into the file", flag)
-		}
+	if flag := ofDefinition(cmd); flag != "" {
+		return "", "", usagef(cmd, "--%s has no meaning beside a file: write it into the file", flag)
 	}
 	data, err := a.readDefinition(file)
 	return file, string(data), err
@@ -175,12 +174,14 @@ func (a *app) readDefinition(file string) ([]byte, error) {
 	return data, nil
 }
 
-// definitionFlags are the flags that make a definition.
-func definitionFlags() []string {
-	return []string{
-		"port", "protocol", "vip", "intercept", "on-empty", "balance", "affinity", "host", "drain",
-		"instance", "address", "host-port", "weight", "check",
-	}
+// ofDefinition returns a flag that was set and is a part of the definition.
+func ofDefinition(cmd *cobra.Command) (flag string) {
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed && f.Name != "file" && f.Name != "replace" {
+			flag = f.Name
+		}
+	})
+	return flag
 }
 
 // text makes a definition of the flags. What is wrong with it is a usage error

@@ -188,6 +188,9 @@ func TestRegistrationsOutliveARestart(t *testing.T) {
 	if d, err = n2.api.Endpoints(t.Context(), "web"); err != nil || !d.Definitions[0].Registered.Equal(first) {
 		t.Errorf("registered at %v after the restart, %v before: %v", d.Definitions[0].Registered, first, err)
 	}
+	if want := "instance b of service default/web"; !strings.Contains(n1.log.String(), want) {
+		t.Errorf("the log does not say that %s is in maintenance:\n%s", want, n1.log)
+	}
 	if changed, err := n1.api.Maintenance(t.Context(), false, "", ""); err != nil || !changed {
 		t.Errorf("maintenance: %v, %v", changed, err)
 	}

@@ -1,8 +1,6 @@
 package ebpf
 
 import (
-	"math/bits"
-
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/ebpf/internal/layout"
 )
@@ -26,22 +24,27 @@ func (n *needs) add(svc *dataplane.Service) {
 		n.frontends[family]++
 		used[family] = true
 	}
-	sets := uint64(1)
+	endpoints, foreign, same := 0, 0, true
 	for e := range svc.Endpoints.All() {
-		if e.AddrForeign.IsValid() || e.Addr.Addr().IsLoopback() {
-			sets = 2
-			break
+		endpoints++
+		if !e.Foreign().Addr().IsLoopback() {
+			foreign++
 		}
+		same = same && e.Foreign() == e.Addr
+	}
+	slots := uint64(layout.RegionSlots(1 + endpoints))
+	if !same || foreign < endpoints {
+		slots += uint64(layout.RegionSlots(1 + foreign))
 	}
 	for family, is := range used {
 		if is {
-			n.slots[family] += sets * uint64(layout.RegionSlots(1+svc.Endpoints.Len()))
+			n.slots[family] += slots
 		}
 	}
 }
 
-// size is how large the maps of a table should be to take this as well, with a
-// quarter to spare: powers of two, and never smaller than they are.
+// size is how large the maps of a table should be to take this as well, and never
+// smaller than they are.
 func (n *needs) size(t *layout.Table) layout.Size {
 	size, load := t.Size(), t.Load()
 	for f := range layout.Families {
@@ -56,10 +59,10 @@ func (n *needs) size(t *layout.Table) layout.Size {
 	return size
 }
 
-// roomFor is a power of two that leaves a quarter free.
+// roomFor leaves a fifth free, and room for a few in any case.
 func roomFor(n uint64) uint32 {
-	n += n / 3
-	return uint32(min(uint64(1)<<bits.Len64(n), 1<<26))
+	const grain = 1024
+	return uint32(min((n+n/4)/grain*grain+grain, 1<<26))
 }
 
 // larger doubles what is more than half full; all of it if nothing is, as then the

@@ -13,14 +13,14 @@ import (
 
 // world is a provider in this process, in the cgroup of the tests.
 type world struct {
-	t        *testing.T
+	t        testing.TB
 	provider *Provider
 	config   dataplane.Config
 	now      *dataplane.Snapshot
 }
 
 // newWorld configures a provider; what it leaves is removed with the test.
-func newWorld(t *testing.T, edits ...func(*settings)) *world {
+func newWorld(t testing.TB, edits ...func(*settings)) *world {
 	t.Helper()
 	s := settings{Cgroup: netns.Isolated(t)}
 	for _, edit := range edits {

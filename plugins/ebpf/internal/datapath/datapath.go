@@ -220,6 +220,9 @@ func (d *Datapath) Maps() *Maps { return d.maps }
 // Shared returns one of the maps that stay.
 func (d *Datapath) Shared(name string) *ebpf.Map { return d.shared[name] }
 
+// Program is the program of a hook. It is another one after Grow.
+func (d *Datapath) Program(hook string) *ebpf.Program { return d.programs[hook] }
+
 // State is what is marked as applied.
 func (d *Datapath) State() dataplane.State { return d.maps.Marked() }
 

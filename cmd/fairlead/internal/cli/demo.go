@@ -5,173 +5,196 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/core/api/client"
-	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/cmd/fairlead/internal/traffic"
 )
 
-// demoTimeout is far above the detection time of the local profile, so that a
-// busy host does not fail the demo.
-const demoTimeout = 30 * time.Second
+const (
+	// detectTimeout is far above the detection time of the local profile, so that
+	// a busy host does not fail the demo.
+	detectTimeout = 30 * time.Second
+	// demoLimit is what a request may take.
+	demoLimit = time.Second
+	// demoPace is by how much faster than asked for requests are begun, so that
+	// their rate is reached and not just missed.
+	demoPace = 1.05
+	// demoService gets the requests, from its instance on the last node too.
+	demoService = "web"
+	modeRefuse  = "refuse"
+	modeCut     = "cut"
+)
 
-// demoStep is one line of the time line.
-type demoStep struct {
-	Seconds    float64 `json:"t"` // since the kill
-	Observer   string  `json:"observer,omitempty"`
-	Node       string  `json:"node"`
-	Transition string  `json:"transition"`
-	From       string  `json:"from,omitempty"` // who told the observer
+// demoOptions are the flags.
+type demoOptions struct {
+	rate     float64
+	duration time.Duration
+	mode     string
+	isolated bool
 }
 
 func (a *app) demoCommand() *cobra.Command {
-	return &cobra.Command{
+	var o demoOptions
+	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Watch three agents notice a failure (10 seconds)",
-		Long: `Run three agents on loopback in a temporary directory, kill one with SIGKILL,
-and print how and when the others noticed. All times are measured.`,
-		Args: noArgs,
+		Short: "Kill a node under load, and count what its clients notice",
+		Long: `Run the cluster of "fairlead dev" in a temporary directory, send GET requests
+through the proxy of one node at a steady rate, each once and for a second at
+most, and in the middle fail another node that serves them. Print what happened
+when, and every error. The exit code is 0 if there was none and the rate was
+reached.
+
+The node fails in one of two ways. With --mode refuse its agent, proxy and
+instances are killed with SIGKILL, so that connects are refused at once. With
+--mode cut the node is in a network namespace of its own and its cable is cut, so
+that packets vanish; that needs root, or the right to make user namespaces.
+
+All times are measured. What the proxy counts is read every 10 ms, so its times
+are late by that at most.`,
+		Example: "  fairlead demo\n  fairlead demo --mode cut --rate 500 --duration 1m",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := a.signalled(cmd.Context())
+			switch {
+			case o.mode != modeRefuse && o.mode != modeCut:
+				return usagef(cmd, "--mode is %q: want %s or %s", o.mode, modeRefuse, modeCut)
+			case !(o.rate >= 1 && o.rate <= 10_000):
+				return usagef(cmd, "--rate is %g: want 1 to 10000 requests a second", o.rate)
+			case o.duration < time.Second || o.duration > time.Hour:
+				return usagef(cmd, "--duration is %v: want 1s to 1h", o.duration)
+			case !dataplaneHasL7(a.env):
+				return usagef(cmd, "%s is %s: the demo needs l7", dataplaneVariable, a.env.getenv(dataplaneVariable))
+			}
+			ctx, cancel := a.signalled(cmd.Context(), syscall.SIGHUP)
 			defer cancel()
-			err := a.runDemo(ctx)
+			if o.mode == modeCut && !o.isolated {
+				return a.demoIsolated(ctx, o)
+			}
+			err := a.runDemo(ctx, o)
 			if err != nil && ctx.Err() != nil {
 				return errors.New("demo: interrupted") // whatever was under way
 			}
 			return err
 		},
 	}
+	cmd.Flags().Float64Var(&o.rate, "rate", 200, "least number of requests a second")
+	cmd.Flags().DurationVar(&o.duration, "duration", 30*time.Second, "how long to send requests")
+	cmd.Flags().StringVar(&o.mode, "mode", modeRefuse, "how the node fails: refuse or cut")
+	complete(cmd, "mode", modeRefuse, modeCut)
+	cmd.Flags().BoolVar(&o.isolated, isolatedFlag, false, "this process is alone in its network namespace")
+	_ = cmd.Flags().MarkHidden(isolatedFlag) // the flag is there
+	return cmd
 }
 
-func (a *app) runDemo(ctx context.Context) error {
+// demoIsolated runs the demo in a copy of this program that has a network
+// namespace for itself.
+func (a *app) demoIsolated(ctx context.Context, o demoOptions) error {
+	code, err := runIsolated(ctx, a.env, "demo", "--mode", o.mode, "--rate", strconv.FormatFloat(o.rate, 'g', -1, 64),
+		"--duration", o.duration.String(), "--"+isolatedFlag, "--output", a.output)
+	if err != nil {
+		return fmt.Errorf("demo: --mode %s: %w", o.mode, err)
+	}
+	if code != 0 {
+		return &exitError{code: code} // it said why
+	}
+	return nil
+}
+
+func (a *app) runDemo(ctx context.Context, o demoOptions) error {
 	dir, err := os.MkdirTemp("", "fairlead-demo-")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer os.RemoveAll(dir)
-
-	begin := a.env.Now()
-	cluster, err := startLocalCluster(ctx, a.env, dir)
+	local := localOptions{dir: dir, metrics: true}
+	if o.mode == modeCut {
+		if local.cable, err = layCable(); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+		defer local.cable.close()
+	}
+	cluster, err := startLocalCluster(ctx, a.env, local)
 	defer cluster.stop()
 	if err != nil {
-		return err
+		return fmt.Errorf("demo: %w", err)
 	}
-	a.say("%d agents know each other %.2f s after the first was started:\n\n", localNodes, a.env.Now().Sub(begin).Seconds())
-	members, err := cluster.members(ctx)
-	if err != nil {
+	result := demoJSON{Mode: o.mode}
+	if result.Cluster, err = cluster.json(ctx); err != nil {
 		return err
 	}
 	if a.output == "text" {
-		if err := printMembers(a.env.Stdout, a.env, members); err != nil {
+		if err := a.printLocal(ctx, cluster); err != nil {
 			return err
 		}
 	}
-	return a.demoFailure(ctx, cluster, members)
-}
-
-// demoFailure kills the last agent and follows what the others see.
-func (a *app) demoFailure(ctx context.Context, cluster *localCluster, members []client.Member) error {
-	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
-	defer cancel()
-	last := len(cluster.nodes) - 1
-	victim, observers := cluster.nodes[last], cluster.nodes[:last]
-
-	steps := make(chan demoStep)
-	errs := make(chan error, len(observers))
-	killed := a.env.Now()
-	for _, o := range observers {
-		go func() { errs <- observe(ctx, o, victim.name, killed, members, steps) }()
+	d := &demo{app: a, options: o, cluster: cluster, cable: local.cable, result: &result}
+	if err := d.run(ctx); err != nil {
+		return fmt.Errorf("demo: %w", err)
 	}
-	if err := victim.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		return fmt.Errorf("demo: kill %s: %w", victim.name, err)
-	}
-	<-victim.done
-	a.say("\n")
-	if err := a.printStep(demoStep{Node: victim.name, Transition: "killed"}, victim.cmd.Process.Pid); err != nil {
+	if err := a.printDemo(&result); err != nil {
 		return err
 	}
-	var slowest float64
-	for finished := 0; finished < len(observers); {
-		select {
-		case step := <-steps:
-			slowest = max(slowest, step.Seconds)
-			if err := a.printStep(step, 0); err != nil {
-				return err
-			}
-		case err := <-errs:
-			if err != nil {
-				return err
-			}
-			finished++
-		}
+	if wrong := result.wrong(o.rate); wrong != "" {
+		return fmt.Errorf("demo: %s", wrong)
 	}
-	a.say("\n%s was killed, and %.2f s later all others knew that it is dead.\n", victim.name, slowest)
 	return nil
 }
 
-// observe sends what one agent sees of the victim after the kill, and ends
-// when it sees it dead.
-func observe(ctx context.Context, o *localNode, victim string, killed time.Time, members []client.Member, steps chan<- demoStep) error {
-	api, err := client.Dial(ctx, o.socket)
+// demo is one run on a cluster that is ready.
+type demo struct {
+	app     *app
+	options demoOptions
+	cluster *localCluster
+	cable   *cable
+	result  *demoJSON
+	failed  time.Time // when the node failed
+}
+
+// through is the node whose proxy is used, victim the one that fails.
+func (d *demo) through() *localNode { return d.cluster.nodes[0] }
+func (d *demo) victim() *localNode  { return d.cluster.nodes[localNodes-1] }
+
+// run sends, lets the node fail in the middle, and gathers what all saw.
+func (d *demo) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	before, err := d.counts(ctx)
 	if err != nil {
 		return err
 	}
-	defer api.Close()
-	names := make(map[string]string)
-	for _, m := range members {
-		names[m.Addr] = m.Name
+	d.app.say("\nat least %g GET/s for %v at %s with Host: %s, each sent once, for %v at most:\n\n",
+		d.options.rate, d.options.duration, d.through().url(), demoService, demoLimit)
+	sent := make(chan traffic.Result, 1)
+	go func() {
+		sent <- traffic.Run(ctx, traffic.Config{
+			Addr: d.through().proxy, Host: demoService, Rate: d.options.rate * demoPace, For: d.options.duration, Limit: demoLimit,
+			Name: instanceHeader, FailHeader: "X-Fairlead-Reason", Now: d.app.env.Now,
+		})
+	}()
+	middle := time.NewTimer(d.options.duration / 2)
+	defer middle.Stop()
+	select {
+	case <-middle.C:
+	case <-ctx.Done():
 	}
-	for e, err := range api.Events(ctx, 0, true) {
-		if err != nil {
-			if errors.Is(err, context.DeadlineExceeded) {
-				return fmt.Errorf("demo: %s did not see %s dead within %v", o.name, victim, demoTimeout)
-			}
-			return err
-		}
-		if e.Member.Name != victim || e.At.Before(killed) {
-			continue
-		}
-		step := demoStep{Seconds: e.At.Sub(killed).Seconds(), Observer: o.name, Node: victim, Transition: e.Kind, From: names[e.From]}
-		select {
-		case steps <- step:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if e.Member.State == model.StateDead {
-			return nil
-		}
+	watched, err := d.fail(ctx)
+	if err != nil {
+		cancel()
+		<-sent
+		return err
 	}
-	return fmt.Errorf("demo: %s stopped before it saw %s dead", o.name, victim)
-}
-
-func (a *app) printStep(s demoStep, pid int) error {
-	if a.output == "json" {
-		return printJSON(a.env.Stdout, s)
+	result := <-sent
+	watched.close()
+	if err := watched.await(ctx); err != nil {
+		return err
 	}
-	var what, colour string
-	switch s.Transition {
-	case "killed":
-		what = fmt.Sprintf("killed %s (kill -9 %d)", s.Node, pid)
-	case "suspected":
-		what, colour = fmt.Sprintf("%s suspects %s", s.Observer, s.Node), stateColour(model.StateSuspect)
-	case "died":
-		what, colour = fmt.Sprintf("%s holds %s for dead", s.Observer, s.Node), stateColour(model.StateDead)
-	default:
-		what = fmt.Sprintf("%s sees %s %s", s.Observer, s.Node, s.Transition)
+	after, err := d.counts(ctx)
+	if err != nil {
+		return err
 	}
-	if s.From != "" {
-		what += ", told by " + s.From
-	}
-	_, err := fmt.Fprintf(a.env.Stdout, "t+%.2fs  %s\n", s.Seconds, paint(a.env.colour(), colour, what))
-	return err
-}
-
-// say prints prose, which has no place in JSON.
-func (a *app) say(format string, args ...any) {
-	if a.output == "text" {
-		fmt.Fprintf(a.env.Stdout, format, args...)
-	}
+	d.result.take(result, d, before, after)
+	return ctx.Err()
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,14 +18,19 @@ import (
 func (a *app) devCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "dev",
-		Short: "Run three agents on this host to try things with",
-		Long: `Run three agents on loopback until Ctrl-C, print the members and follow the
-transitions. Other commands find these agents by themselves when no agent runs
-at the default socket. Everything is in $XDG_RUNTIME_DIR/fairlead-dev (or
-fairlead-dev-UID in the directory for temporary files) and is removed in the end.`,
+		Short: "Run a cluster of three on this host to try things with",
+		Long: `Run three agents on loopback until Ctrl-C, with three instances of the service
+web, two of api, and an HTTP proxy for each agent; print where they are, and
+follow the transitions. Other commands find these agents by themselves when no
+agent runs at the default socket. Everything is in $XDG_RUNTIME_DIR/fairlead-dev
+(or fairlead-dev-UID in the directory for temporary files) and is removed in the
+end, whichever way that comes.
+
+The agents run the data plane l7 and nothing that alters this host, unless
+FAIRLEAD_DATAPLANE names others.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := a.signalled(cmd.Context())
+			ctx, cancel := a.signalled(cmd.Context(), syscall.SIGHUP) // the terminal is gone
 			defer cancel()
 			return a.runDev(ctx)
 		},
@@ -32,27 +39,31 @@ fairlead-dev-UID in the directory for temporary files) and is removed in the end
 
 func (a *app) runDev(ctx context.Context) error {
 	dir := devDir(a.env)
-	unlock, err := lockDevDir(dir)
+	lock, err := lockDevDir(dir)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer func() {
+		_ = removeLocal(dir) // the sweeper did, if there was one
+		_ = lock.Close()
+	}()
 
-	fmt.Fprintf(a.env.Stderr, "starting %d agents in %s …\n", localNodes, dir)
-	cluster, err := startLocalCluster(ctx, a.env, dir)
+	fmt.Fprintf(a.env.Stderr, "starting %d agents with their instances and proxies in %s …\n", localNodes, dir)
+	cluster, err := startLocalCluster(ctx, a.env, localOptions{dir: dir, lock: lock})
 	defer cluster.stop()
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
 			return nil
 		}
+		return fmt.Errorf("dev: %w", err)
+	}
+	if err := a.printLocal(ctx, cluster); err != nil {
 		return err
 	}
-	members, err := cluster.members(ctx)
-	if err != nil {
-		return err
-	}
-	if err := a.printDevMembers(cluster, members); err != nil {
-		return err
+	if a.output == "text" {
+		if err := a.printDevHints(cluster); err != nil {
+			return err
+		}
 	}
 
 	api, err := client.Dial(ctx, cluster.nodes[0].socket)
@@ -69,76 +80,182 @@ func (a *app) runDev(ctx context.Context) error {
 	return err
 }
 
-func (a *app) printDevMembers(c *localCluster, members []client.Member) error {
-	if a.output == "json" {
-		return printJSON(a.env.Stdout, membersJSON(members))
+// localJSON is the first line of `dev -o json`, and part of what demo prints.
+// Scripts rely on it: keys are added at the end and never renamed.
+type localJSON struct {
+	Dir       string              `json:"dir"`
+	FirstSec  float64             `json:"first_answer_seconds"` // of a proxy, since the start; 0: there is none
+	ReadySec  float64             `json:"ready_seconds"`        // until all was ready
+	Nodes     []localNodeJSON     `json:"nodes"`
+	Instances []localInstanceJSON `json:"instances"`
+}
+
+type localNodeJSON struct {
+	Name     string `json:"name"`
+	Gossip   string `json:"gossip"`
+	Socket   string `json:"socket"`
+	PID      int    `json:"pid"`
+	Proxy    string `json:"proxy"` // URL; empty: it has none
+	ProxyPID int    `json:"proxy_pid"`
+	Log      string `json:"log"`
+}
+
+type localInstanceJSON struct {
+	Service string `json:"service"`
+	ID      string `json:"id"`
+	Node    string `json:"node"`
+	Addr    string `json:"addr"`
+	PID     int    `json:"pid"`
+}
+
+func (c *localCluster) json(ctx context.Context) (localJSON, error) {
+	out := localJSON{Dir: c.dir, FirstSec: c.first.Seconds(), ReadySec: c.took.Seconds()}
+	gossip := map[string]string{}
+	err := c.nodes[0].ask(ctx, "list the nodes", func(api *client.Client) (bool, error) {
+		members, err := api.Members(ctx)
+		for _, m := range members {
+			gossip[m.Name] = m.Addr
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return out, err
 	}
-	if err := printMembers(a.env.Stdout, a.env, members); err != nil {
+	for _, n := range c.nodes {
+		out.Nodes = append(out.Nodes, localNodeJSON{n.name, gossip[n.name], n.socket, n.agent.pid(), n.url(), n.proxyPID, n.agent.log})
+	}
+	for _, i := range c.instances("") {
+		out.Instances = append(out.Instances, localInstanceJSON{i.Service, i.ID, i.Node, i.addr, i.process.pid()})
+	}
+	return out, nil
+}
+
+// url is where the proxy answers.
+func (n *localNode) url() string {
+	if n.proxy == "" {
+		return ""
+	}
+	return "http://" + n.proxy + "/"
+}
+
+// printLocal prints what runs where.
+func (a *app) printLocal(ctx context.Context, c *localCluster) error {
+	all, err := c.json(ctx)
+	if err != nil {
 		return err
 	}
-	last := c.nodes[len(c.nodes)-1]
+	if a.output == "json" {
+		return printJSON(a.env.Stdout, all)
+	}
+	nodes := [][]cell{cells("NODE", "GOSSIP", "PID", "PROXY", "PID", "SOCKET")}
+	for _, n := range all.Nodes {
+		pid := "-"
+		if n.ProxyPID != 0 {
+			pid = strconv.Itoa(n.ProxyPID)
+		}
+		nodes = append(nodes, cells(n.Name, n.Gossip, strconv.Itoa(n.PID), dash(n.Proxy), pid, n.Socket))
+	}
+	rows := append(nodes, nil, cells("SERVICE", "INSTANCE", "NODE", "ADDRESS", "PID"))
+	for _, i := range all.Instances {
+		rows = append(rows, cells(i.Service, i.ID, i.Node, i.Addr, strconv.Itoa(i.PID)))
+	}
+	if err := tables(a.env.Stdout, a.env.colour(), rows); err != nil {
+		return err
+	}
+	if c.proxied {
+		a.say("\nThe first answer came after %.2f s, all was ready after %.2f s.\n", all.FirstSec, all.ReadySec)
+	} else {
+		a.say("\nAll was ready after %.2f s. There is no HTTP proxy, as %s is %s.\n", all.ReadySec, dataplaneVariable, a.env.getenv(dataplaneVariable))
+	}
+	return nil
+}
+
+func (a *app) printDevHints(c *localCluster) error {
+	first, last := c.nodes[0], c.nodes[len(c.nodes)-1]
+	curl := ""
+	if first.proxy != "" {
+		curl = fmt.Sprintf("  curl -H 'Host: web' %s\n", first.url())
+	}
 	_, err := fmt.Fprintf(a.env.Stdout, `
 Try in another terminal:
-  fairlead members
-  kill -9 %d        # %s fails; watch below
+%s  fairlead members
+  fairlead services
+  fairlead endpoints web
+  fairlead events --follow
+  kill -9 %-8d # %s, an instance
+  kill -9 %-8d # the agent %s; watch below
   fairlead leave --api %s
 Logs: %s. Ctrl-C stops all.
 
-`, last.cmd.Process.Pid, last.name, c.nodes[1].socket, filepath.Join(c.dir, "n*", "agent.log"))
+`, curl, first.instances[0].process.pid(), first.instances[0].ID, last.agent.pid(), last.name, c.nodes[1].socket, filepath.Join(c.dir, "n*", "*.log"))
 	return err
 }
 
-// tellEnds says when an agent ends before it is stopped.
+// tellEnds says when a process ends before it is stopped.
 func (c *localCluster) tellEnds(ctx context.Context) {
-	for _, n := range c.nodes {
+	for _, p := range c.processes {
 		go func() {
 			select {
 			case <-ctx.Done():
-			case <-n.done:
+			case <-p.done:
 				if ctx.Err() == nil {
-					fmt.Fprintf(c.env.Stderr, "agent %s (pid %d) ended: %v\n", n.name, n.cmd.Process.Pid, exitReason(n.err))
+					fmt.Fprintf(c.env.Stderr, "%s (pid %d) ended: %v\n", p.name, p.pid(), exitReason(p.err))
 				}
 			}
 		}()
 	}
 }
 
+// lockPatience is how long dev waits for the end of one that was killed just now.
+const lockPatience = sweepPatience + time.Second
+
 // lockDevDir makes the directory of `fairlead dev`, takes it for this process
-// and empties it of what a killed one left. The returned function removes it.
-func lockDevDir(dir string) (unlock func(), err error) {
+// and empties it. Whoever returns the lock removes the directory first.
+func lockDevDir(dir string) (*os.File, error) {
+	deadline := time.Now().Add(lockPatience)
+	for {
+		lock, err := tryLockDevDir(dir)
+		if err == nil {
+			if err := removeNodes(dir); err != nil {
+				_ = lock.Close()
+				return nil, fmt.Errorf("dev: %w", err)
+			}
+			return lock, nil
+		}
+		// Its first agent is there as long as another dev is: without it, that
+		// one is about to begin, or its remains are being removed.
+		_, gone := os.Lstat(devSocket(dir))
+		if !errors.Is(err, errDevRuns) || gone == nil || time.Now().After(deadline) {
+			return nil, err
+		}
+		pause := time.NewTimer(50 * time.Millisecond)
+		<-pause.C
+	}
+}
+
+var errDevRuns = errors.New("already runs")
+
+func tryLockDevDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("dev: %w: set XDG_RUNTIME_DIR to a directory of your own", err)
 	}
 	if err := checkOwned(dir); err != nil {
 		return nil, fmt.Errorf("dev: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("dev: %w", err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	switch {
+	case errors.Is(err, syscall.EWOULDBLOCK), err == nil && !sameFile(lock):
 		_ = lock.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("dev: already runs in %s: use its agents (fairlead members --api %s), or stop it first", dir, devSocket(dir))
-		}
+		return nil, fmt.Errorf("dev: %w in %s: use its agents (fairlead members --api %s), or stop it first", errDevRuns, dir, devSocket(dir))
+	case err != nil:
+		_ = lock.Close()
 		return nil, fmt.Errorf("dev: lock %s: %w", dir, err)
 	}
-	if !sameFile(lock) {
-		_ = lock.Close()
-		return nil, fmt.Errorf("dev: another one is just stopping in %s: try again", dir)
-	}
-	remove := func() {
-		for i := range localNodes {
-			_ = os.RemoveAll(filepath.Join(dir, fmt.Sprintf("n%d", i+1)))
-		}
-	}
-	remove()
-	return func() {
-		remove()
-		_ = os.Remove(lock.Name()) // who still waits for it sees that it is gone: sameFile
-		_ = os.Remove(dir)
-		_ = lock.Close()
-	}, nil
+	return lock, nil
 }
 
 // sameFile reports whether f is still what its name leads to.

@@ -2,244 +2,298 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/fairlead/fairlead/core/api/client"
 	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/core/pluginhost"
 )
 
 const (
-	localNodes   = 3
-	startTimeout = 20 * time.Second
+	localNodes = 3
+	// startTimeout is far above what an idle host takes.
+	startTimeout = 60 * time.Second
 	// stopTimeout is above shutdown_timeout of the agents; what still runs
 	// then is killed.
 	stopTimeout = 8 * time.Second
+	// localPort is the first port that the proxies may have.
+	localPort = 8081
+	lockName  = "lock"
 )
 
-// localCluster is a few agents on loopback, each a child process with its
-// files in a directory named after it.
-type localCluster struct {
-	env     Env
+// localServices are what runs on which node, counted from 0.
+func localServices() map[string][]int { return map[string][]int{"web": {0, 1, 2}, "api": {1, 2}} }
+
+// localOptions say what is special about a cluster.
+type localOptions struct {
 	dir     string
-	exe     string
-	spawner *spawner
-	nodes   []*localNode
+	lock    *os.File // of dir; nil: nobody else knows the directory
+	metrics bool     // the proxies show theirs
+	cable   *cable   // to the last node; nil: all are on loopback
 }
 
-type localNode struct {
-	name   string
-	socket string
-	log    string // path
-	cmd    *exec.Cmd
-	done   chan struct{} // closed when the process has ended
-	err    error         // of cmd.Wait; read after done
+// localCluster is a few agents on one host, each with instances and a proxy, all
+// of them processes with their files in a directory.
+type localCluster struct {
+	env       Env
+	dir       string
+	exe       string
+	proxied   bool // the nodes have an L7 proxy
+	metrics   bool
+	spawner   *spawner
+	sweeper   *sweeper
+	ports     ports
+	nodes     []*localNode
+	processes []*localProcess
+	took      time.Duration // until all was ready
+	first     time.Duration // until a proxy answered
 }
 
-// startLocalCluster starts the agents and returns when each sees all alive.
-// The caller stops it, also after an error.
-func startLocalCluster(ctx context.Context, env Env, dir string) (*localCluster, error) {
-	c := &localCluster{env: env, dir: dir, spawner: newSpawner()}
+func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
+
+// startLocalCluster starts the processes and returns when each agent sees all,
+// and each proxy answers with each instance. The caller stops it, also after an
+// error.
+func startLocalCluster(ctx context.Context, env Env, o localOptions) (*localCluster, error) {
+	began := env.Now()
+	c := &localCluster{env: env, dir: o.dir, metrics: o.metrics, proxied: dataplaneHasL7(env)}
 	var err error
 	if c.exe, err = env.Executable(); err != nil {
 		return c, fmt.Errorf("find this program: %w", err)
 	}
+	if c.proxied {
+		if err := findL7(env, c.exe); err != nil {
+			return c, err
+		}
+	}
+	if c.spawner, err = newSpawner(func() error { return nil }); err != nil {
+		return c, err
+	}
+	if c.sweeper, err = startSweeper(env, c.exe, o.dir, o.lock); err != nil {
+		return c, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-
-	join := "[]"
 	for i := range localNodes {
-		node, err := c.start(fmt.Sprintf("n%d", i+1), join)
+		n, err := c.addNode(i, o.cable)
 		if err != nil {
 			return c, err
+		}
+		for _, service := range []string{"web", "api"} {
+			at := slices.Index(localServices()[service], i)
+			if at < 0 {
+				continue
+			}
+			if err := c.startInstance(ctx, n, instanceSpec{Service: service, ID: fmt.Sprintf("%s-%d", service, at+1), Node: n.name}); err != nil {
+				return c, err
+			}
+		}
+	}
+	if err := c.startAgents(ctx); err != nil {
+		return c, err
+	}
+	if err := c.awaitReady(ctx, began); err != nil {
+		return c, err
+	}
+	c.took = env.Now().Sub(began)
+	return c, nil
+}
+
+// startAgents starts the first one, which has any free port, and then those that
+// have to know which.
+func (c *localCluster) startAgents(ctx context.Context) error {
+	join := "[]"
+	for i, n := range c.nodes {
+		if err := c.startAgent(n, join); err != nil {
+			return err
 		}
 		if i > 0 {
 			continue
 		}
-		// The first has any free port; the others need to know which.
-		err = node.ask(ctx, func(api *client.Client) (bool, error) {
+		err := n.ask(ctx, "start", func(api *client.Client) (bool, error) {
 			status, err := api.Status(ctx)
 			join = fmt.Sprintf("[%q]", status.Addr)
 			return err == nil, err
 		})
 		if err != nil {
-			return c, err
+			return err
 		}
 	}
-	return c, c.awaitAlive(ctx)
+	return c.each(func(n *localNode) error { return n.register(ctx) })
 }
 
-// start writes the files of one agent and starts it.
-func (c *localCluster) start(name, join string) (*localNode, error) {
-	dir := filepath.Join(c.dir, name)
-	n := &localNode{
-		name:   name,
-		socket: filepath.Join(dir, "api.sock"),
-		log:    filepath.Join(dir, "agent.log"),
-		done:   make(chan struct{}),
+// each calls f for all nodes at once and returns the first error.
+func (c *localCluster) each(f func(*localNode) error) error {
+	errs := make(chan error, len(c.nodes))
+	for _, n := range c.nodes {
+		go func() { errs <- f(n) }()
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
+	var first error
+	for range c.nodes {
+		if err := <-errs; first == nil {
+			first = err
+		}
 	}
-	file := filepath.Join(dir, "fairlead.yaml")
-	if err := os.WriteFile(file, []byte(localConfig(name, dir, n.socket, join)), 0o600); err != nil {
-		return nil, err
+	return first
+}
+
+// awaitReady waits until every agent sees all nodes and all endpoints, and every
+// proxy answers with every instance.
+func (c *localCluster) awaitReady(ctx context.Context, began time.Time) error {
+	err := c.each(func(n *localNode) error {
+		return n.ask(ctx, "see all nodes and endpoints", func(api *client.Client) (bool, error) { return c.seenBy(ctx, api) })
+	})
+	if err != nil || !c.proxied {
+		return err
 	}
-	logFile, err := os.OpenFile(n.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	first := make(chan time.Time, len(c.nodes))
+	err = c.each(func(n *localNode) error { return c.awaitProxy(ctx, n, func() { first <- c.env.Now() }) })
+	close(first)
+	for at := range first {
+		if d := at.Sub(began); c.first == 0 || d < c.first {
+			c.first = d
+		}
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer logFile.Close() // the child has its own descriptor
-
-	n.cmd = exec.Command(c.exe, "agent", "--config", file)
-	n.cmd.Dir = dir
-	n.cmd.Env = withoutFairlead(c.env.Environ)
-	n.cmd.Stdout, n.cmd.Stderr = logFile, logFile
-	if err := c.spawner.start(n.cmd); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	go func() {
-		n.err = n.cmd.Wait()
-		close(n.done)
-	}()
-	c.nodes = append(c.nodes, n)
-	return n, nil
+	return c.each(func(n *localNode) error {
+		return n.ask(ctx, "show its proxy", func(api *client.Client) (bool, error) {
+			plugins, err := api.Plugins(ctx)
+			for _, p := range plugins.Plugins {
+				if p.Name == l7Name && p.PID != 0 {
+					n.proxyPID = p.PID
+					c.sweeper.watch(p.PID)
+					return true, nil
+				}
+			}
+			return false, err
+		})
+	})
 }
 
-func localConfig(name, dir, socket, join string) string {
-	return fmt.Sprintf(`node: {name: %s, data_dir: %q}
-cluster: {name: dev, join: %s}
-gossip: {bind: "127.0.0.1:0", profile: local}
-api: {socket: %q, listen: "off"}
-http: {listen: "127.0.0.1:0"}
-log: {level: info, format: text}
-shutdown_timeout: 5s
-`, name, filepath.Join(dir, "data"), join, socket)
+// seenBy reports whether an agent sees all nodes alive and all instances in.
+func (c *localCluster) seenBy(ctx context.Context, api *client.Client) (bool, error) {
+	members, err := api.Members(ctx)
+	if err != nil {
+		return false, err
+	}
+	alive := 0
+	for _, m := range members {
+		if m.State == model.StateAlive {
+			alive++
+		}
+	}
+	list, err := api.Services(ctx)
+	if err != nil {
+		return false, err
+	}
+	ready := 0
+	for _, s := range list.Services {
+		if on := localServices()[s.Key.Name]; s.Ready == len(on) && s.Total == len(on) {
+			ready++
+		}
+	}
+	return alive == len(c.nodes) && ready == len(localServices()), nil
 }
+
+// stop ends all processes, the agents in order, and returns when none is left
+// and nothing of theirs.
+func (c *localCluster) stop() {
+	for _, n := range c.nodes {
+		if n.agent != nil {
+			n.agent.signal(syscall.SIGTERM)
+		}
+	}
+	late := time.NewTimer(stopTimeout)
+	defer late.Stop()
+	await := func(p *localProcess) {
+		select {
+		case <-p.done:
+		case <-late.C:
+			late.Reset(0)
+			p.signal(syscall.SIGKILL)
+			<-p.done
+		}
+	}
+	for _, n := range c.nodes {
+		if n.agent != nil {
+			await(n.agent)
+		}
+	}
+	for _, p := range c.processes {
+		p.signal(syscall.SIGTERM) // instances; the proxies ended with their agents
+	}
+	for _, p := range c.processes {
+		await(p)
+	}
+	if c.sweeper != nil {
+		c.sweeper.close()
+	}
+	if c.spawner != nil {
+		c.spawner.close()
+	}
+	c.ports.close()
+}
+
+// instances lists those of all nodes, by service.
+func (c *localCluster) instances(service string) []*localInstance {
+	var out []*localInstance
+	for _, n := range c.nodes {
+		for _, i := range n.instances {
+			if i.Service == service || service == "" {
+				out = append(out, i)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *localInstance) int { return -strings.Compare(a.Service, b.Service) }) // web first
+	return out
+}
+
+// localVariables are what a user may set for the agents of dev and demo.
+func localVariables() []string { return []string{dataplaneVariable, "FAIRLEAD_PLUGIN_DIRS"} }
+
+const (
+	dataplaneVariable = "FAIRLEAD_DATAPLANE"
+	l7Name            = "l7"
+)
 
 // withoutFairlead drops variables that would configure the agents otherwise.
 func withoutFairlead(environ []string) []string {
 	var out []string
 	for _, entry := range environ {
-		if !strings.HasPrefix(entry, "FAIRLEAD_") {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "FAIRLEAD_") || slices.Contains(localVariables(), name) {
 			out = append(out, entry)
 		}
 	}
 	return out
 }
 
-// awaitAlive waits until each agent sees all of them alive.
-func (c *localCluster) awaitAlive(ctx context.Context) error {
-	for _, n := range c.nodes {
-		err := n.ask(ctx, func(api *client.Client) (bool, error) {
-			members, err := api.Members(ctx)
-			alive := 0
-			for _, m := range members {
-				if m.State == model.StateAlive {
-					alive++
-				}
-			}
-			return alive == len(c.nodes), err
-		})
-		if err != nil {
-			return err
-		}
+// dataplaneHasL7 reports whether the agents run the L7 proxy: they do, and
+// nothing else, unless the user wishes otherwise.
+func dataplaneHasL7(env Env) bool {
+	wish := env.getenv(dataplaneVariable)
+	return wish == "" || slices.ContainsFunc(strings.Split(wish, ","), func(name string) bool { return strings.TrimSpace(name) == l7Name })
+}
+
+// findL7 reports the lack of the plugin before an agent would.
+func findL7(env Env, exe string) error {
+	found, ok := pluginhost.Discover(pluginhost.SearchOf(env.Environ, exe)).Find(l7Name)
+	switch {
+	case !ok:
+		return fmt.Errorf("fairlead-dataplane-l7 is neither beside %s nor in FAIRLEAD_PLUGIN_DIRS: build it with `make build`, or set %s=off to do without", exe, dataplaneVariable)
+	case found.Refused != nil:
+		return fmt.Errorf("the plugin %s may not be used: %w", found.Path, found.Refused)
 	}
 	return nil
 }
 
-// members asks the first agent.
-func (c *localCluster) members(ctx context.Context) ([]client.Member, error) {
-	api, err := client.Dial(ctx, c.nodes[0].socket)
-	if err != nil {
-		return nil, err
-	}
-	defer api.Close()
-	return api.Members(ctx)
-}
-
-// ask calls until it is answered with true; until then errors are expected.
-func (n *localNode) ask(ctx context.Context, answered func(*client.Client) (bool, error)) error {
-	poll := time.NewTicker(20 * time.Millisecond)
-	defer poll.Stop()
-	var last error
-	for {
-		api, err := client.Dial(ctx, n.socket)
-		if err == nil {
-			var ok bool
-			ok, err = answered(api)
-			_ = api.Close()
-			if ok {
-				return nil
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-n.done:
-			return fmt.Errorf("agent %s ended while starting (%w); its log:\n%s", n.name, exitReason(n.err), tail(n.log))
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				return ctx.Err()
-			}
-			return fmt.Errorf("agent %s was not ready in time (%w); its log:\n%s", n.name, errors.Join(ctx.Err(), last), tail(n.log))
-		case <-poll.C:
-		}
-	}
-}
-
-// running reports whether the process has not ended.
-func (n *localNode) running() bool {
-	select {
-	case <-n.done:
-		return false
-	default:
-		return true
-	}
-}
-
-// stop asks all agents to leave, then kills what still runs, and returns when
-// no process is left.
-func (c *localCluster) stop() {
-	for _, n := range c.nodes {
-		if n.running() {
-			_ = n.cmd.Process.Signal(syscall.SIGTERM)
-		}
-	}
-	late := time.NewTimer(stopTimeout)
-	defer late.Stop()
-	for _, n := range c.nodes {
-		select {
-		case <-n.done:
-		case <-late.C:
-			late.Reset(0)
-			_ = n.cmd.Process.Kill()
-			<-n.done
-		}
-	}
-	c.spawner.close()
-}
-
-func exitReason(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
-}
-
-// tail returns the last lines of a log.
-func tail(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-10):], "\n")
-}
+// loopback is the address of all nodes without a cable.
+func loopback() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 1}) }

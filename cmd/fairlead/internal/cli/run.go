@@ -128,6 +128,8 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 		a.pluginCommand(),
 		a.versionCommand(),
 		a.manCommand(),
+		a.instanceCommand(),
+		a.sweepCommand(),
 	)
 	return root
 }
@@ -195,8 +197,9 @@ func complete(cmd *cobra.Command, flag string, words ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// signalled returns a context that ends at the first SIGINT or SIGTERM.
-func (a *app) signalled(ctx context.Context) (context.Context, context.CancelFunc) {
+// signalled returns a context that ends at the first SIGINT or SIGTERM, or one of
+// these others.
+func (a *app) signalled(ctx context.Context, others ...os.Signal) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if a.env.Signals == nil {
 		return ctx, cancel
@@ -209,7 +212,7 @@ func (a *app) signalled(ctx context.Context) (context.Context, context.CancelFun
 			case <-ctx.Done():
 				return
 			case s := <-received:
-				if s == os.Interrupt || s == terminate {
+				if s == os.Interrupt || s == terminate || slices.Contains(others, s) {
 					cancel()
 				}
 			}

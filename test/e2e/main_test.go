@@ -31,8 +31,12 @@ func run(m *testing.M) (int, error) {
 	if err := build(filepath.Join(plugins, "fake"), "../../dataplane/fake/fairlead-dataplane-fake"); err != nil {
 		return 1, err
 	}
-	if err := build(filepath.Join(plugins, "flawed"), "./testdata/flawed"); err != nil {
-		return 1, err
+	for name, pkg := range map[string]string{
+		"flawed": "./testdata/flawed", "instance": "./testdata/instance", "l7": "../../cmd/fairlead-dataplane-l7",
+	} {
+		if err := build(filepath.Join(plugins, name), pkg); err != nil {
+			return 1, err
+		}
 	}
 	if fairlead = os.Getenv("FAIRLEAD_BIN"); fairlead != "" {
 		fairlead, err = filepath.Abs(fairlead)

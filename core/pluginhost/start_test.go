@@ -81,11 +81,16 @@ func TestBadPlugins(t *testing.T) {
 			if p := r.nextReady(); p.Name != "good" {
 				t.Fatalf("%s became ready", p.Name)
 			}
-			state := StateCrashLoop
 			if test.mode == "call-configure-refuse" {
-				state = StateRejected // another try would not help
+				waitState(t, h, "bad", StateRejected) // another try would not help
 			}
-			said := waitState(t, h, "bad", state).Reason
+			said := ""
+			waitFor(t, func() string {
+				if said = statusOf(t, h, "bad").Reason; said == "" {
+					return "the reason why the bad one does not run"
+				}
+				return ""
+			})
 			for _, want := range test.want {
 				if !strings.Contains(said, want) {
 					t.Errorf("%q is not in: %s", want, said)

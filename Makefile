@@ -63,6 +63,11 @@ bench: setup build ## Measure the hot paths, then whole agents beside a peer (WI
 bench-dataplane: setup ## Measure a provider under host and loop: times, bytes, memory, CPU
 	FAIRLEAD_BENCH_WINDOW=20s go test -C test/bench -count=1 -timeout 30m -v ./dataplane
 
+.PHONY: bench-l7
+bench-l7: ## Measure the HTTP proxy beside nginx, HAProxy and ReverseProxy
+	@scripts/setup.sh bench
+	FAIRLEAD_BENCH_WINDOW=$${FAIRLEAD_BENCH_WINDOW:-3s} go test -C test/bench -count=1 -timeout 30m -v ./l7
+
 .PHONY: cover
 cover: setup ## Measure coverage; fails below 80 % in any package but commands
 	@mkdir -p coverage

@@ -5,6 +5,7 @@
 #
 #   scripts/setup.sh            what make dev and make test need
 #   scripts/setup.sh generate   what make generate needs as well
+#   scripts/setup.sh bench      what make bench-l7 needs as well; their services stay off
 set -euo pipefail
 
 # need WHAT PACKAGE WHY: WHAT is a command, or a file if it begins with a slash.
@@ -33,8 +34,34 @@ if [[ ${1:-} == generate ]]; then
 	need protoc protobuf-compiler "make generate compiles the .proto files"
 	need /usr/include/google/protobuf/timestamp.proto libprotobuf-dev "the .proto files import it"
 fi
+if [[ ${1:-} == bench ]]; then
+	need nginx nginx "make bench-l7 measures beside it"
+	need haproxy haproxy "make bench-l7 measures beside it"
+fi
 
 ((${#missing[@]})) || exit 0
+
+# Packages of servers start them and let them start at boot, nginx on port 80 of
+# every address. Only their programs are wanted here.
+policy=/usr/sbin/policy-rc.d
+hold_services() {
+	[[ ! -e $policy ]] || return 0
+	trap 'rm -f "$log" "$policy"' EXIT
+	printf '#!/bin/sh\nexit 101\n' >"$policy"
+	chmod 755 "$policy"
+}
+disable_services() {
+	local service
+	for service in "${missing[@]}"; do
+		[[ $service == nginx || $service == haproxy ]] || continue
+		if command -v systemctl >/dev/null; then
+			systemctl disable --quiet "$service" >>"$log" 2>&1
+		else
+			update-rc.d "$service" disable >>"$log" 2>&1
+		fi || echo "setup: the service $service may start at boot: disable it" >&2
+		service "$service" stop >>"$log" 2>&1 || true # it does not run, unless a policy was there that lets it
+	done
+}
 
 if ((EUID != 0)); then
 	echo "setup: not root, so nothing was installed; as root: apt-get install ${missing[*]}"
@@ -45,8 +72,11 @@ else
 	echo "setup: installing ${missing[*]}"
 	log=$(mktemp)
 	trap 'rm -f "$log"' EXIT
+	[[ ${1:-} == bench ]] && hold_services
 	if ! { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 </dev/null; then
 		cat "$log" >&2
 		echo "setup: apt-get could not install ${missing[*]}; going on without" >&2
+	elif [[ ${1:-} == bench ]]; then
+		disable_services
 	fi
 fi

@@ -33,12 +33,23 @@ const mostTries = 4
 // optionsOf are the options by the settings.
 func optionsOf(s settings.Settings) options {
 	return options{
-		connect: s.Timeouts.Connect, connectAgain: min(time.Second, s.Timeouts.Connect),
+		connect: s.Timeouts.Connect, connectAgain: connectAgainOf(s.Timeouts),
 		try: s.Timeouts.Try, firstByte: s.Timeouts.FirstByte, bodyIdle: s.Timeouts.Body,
 		tunnelIdle: s.Timeouts.Tunnel, halfClosed: time.Minute, drain: 30 * time.Second,
 		// Invariant: an exchange has room for mostTries tries.
 		tries: min(max(s.Retry.Most, 0), mostTries-1), trusted: s.TrustedProxies,
 	}
+}
+
+// connectAgainOf is how long a connect may take where there is another endpoint:
+// as long as an answer, as a host that is gone answers neither. Where packets
+// vanish, a client with a limit of a second would else see the failure.
+func connectAgainOf(t settings.Timeouts) time.Duration {
+	d := min(time.Second, t.Connect)
+	if t.Try > 0 {
+		d = min(d, t.Try)
+	}
+	return d
 }
 
 // headBytes bounds the head of an answer.

@@ -13,6 +13,10 @@ const lockedNeed = 8 << 20
 // kernels. On others the limit means nothing to maps.
 func RaiseLocked() {
 	limit := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &limit, nil) == nil || unix.Prlimit(0, unix.RLIMIT_MEMLOCK, nil, &limit) != nil {
+		return
+	}
+	limit.Cur = limit.Max                                 // as far as anybody may
 	_ = unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &limit, nil) // what it was for says so if it failed
 }
 

@@ -3,8 +3,15 @@ package host
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/test/netns"
 )
+
+func TestMain(m *testing.M) { os.Exit(netns.Main(m)) }
 
 const hybrid = `30 1 0:26 / /sys rw - sysfs sysfs rw
 33 30 0:30 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro
@@ -69,5 +76,42 @@ func TestThisHost(t *testing.T) {
 	}
 	if c, err := Cookie(); err != nil || c == 0 {
 		t.Errorf("cookie %d, %v", c, err)
+	}
+}
+
+func TestMountsNothingOverWhatIsThere(t *testing.T) {
+	dir := netns.Isolated(t)
+	if err := MountBPFFS(DefaultBPFFS); err != nil {
+		t.Errorf("where one is mounted: %v", err)
+	}
+	mounts, err := Mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := BPFFS(mounts); len(got) != 1 || got[0] != DefaultBPFFS {
+		t.Errorf("BPF file systems at %v", got)
+	}
+	fresh := t.TempDir()
+	if err := MountBPFFS(fresh); err != nil || !IsBPFFS(fresh) {
+		t.Errorf("a fresh one: %v", err)
+	}
+	if got, err := Mounts(); err != nil || len(BPFFS(got)) != 2 {
+		t.Errorf("BPF file systems at %v, %v", BPFFS(got), err)
+	}
+	if err := MountBPFFS(filepath.Join(fresh, "no", "such")); err == nil {
+		t.Error("one was mounted where no directory is")
+	}
+	if err := unix.Unmount(fresh, 0); err != nil {
+		t.Error(err)
+	}
+	root, err := Cgroup2(mounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in, err := Inside(root, dir); err != nil || !in {
+		t.Errorf("this process is not in the cgroup of its tests: %v, %v", in, err)
+	}
+	if in, err := Inside(root, dir+"x"); err != nil || in {
+		t.Errorf("a neighbour whose name begins alike holds this process: %v, %v", in, err)
 	}
 }

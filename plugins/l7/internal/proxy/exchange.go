@@ -68,13 +68,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.series = p.metrics.nowhere
 	x.logPath = r.URL.Path
 	p.metrics.inFlight.Inc()
-	defer x.end() // also when the connection is broken off by a panic
+	defer x.end()
 	if x.accept() {
 		x.forward()
 	}
 	if x.status == 0 {
 		// Nobody is there to take an answer, and the server would make one up.
-		panic(http.ErrAbortHandler)
+		x.breakOff()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/http1"
 )
@@ -19,6 +20,13 @@ func TestHTTP2Clients(t *testing.T) {
 		case "/early":
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 			return
+		case "/pauses":
+			for range 2 {
+				_, _ = io.WriteString(w, "data\n")
+				_ = http.NewResponseController(w).Flush()
+				<-time.After(600 * time.Millisecond)
+			}
+			return
 		case "/dies":
 			_, _ = w.Write(make([]byte, 1<<20))
 			panic(http.ErrAbortHandler)
@@ -28,7 +36,7 @@ func TestHTTP2Clients(t *testing.T) {
 		_, _ = fmt.Fprintf(w, "%s %d %s %s", r.Method, n, r.Host, r.Header.Get("X-Forwarded-For"))
 		w.Header().Set("Grpc-Status", "0")
 	})
-	w := newWorld(t, nil, b)
+	w := newWorld(t, func(o *options) { o.bodyIdle, o.try = 300*time.Millisecond, 0 }, b)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +91,9 @@ func TestHTTP2Clients(t *testing.T) {
 	}
 	if answer, _, err := ask("POST", "/early", endless(64<<20)); err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("early: %v %v", answer, err)
+	}
+	if _, got, err := ask("GET", "/pauses", nil); err != nil || got != "data\ndata\n" {
+		t.Errorf("pauses: %q %v", got, err)
 	}
 	if _, got, err := ask("GET", "/dies", nil); err == nil {
 		t.Errorf("an answer of %d bytes that broke off looks whole", len(got))

@@ -51,7 +51,14 @@ func (a *relay) pause() error {
 		return nil
 	}
 	a.written = false
-	return a.flush()
+	err := a.flush()
+	if a.x.r.ProtoMajor > 1 {
+		// A deadline that passes ends a stream of HTTP/2, also while nobody
+		// writes. The next bytes set another one.
+		_ = a.x.control.SetWriteDeadline(time.Time{})
+		a.armed = time.Time{}
+	}
+	return err
 }
 
 // errClientStalled and errClientWrite mark errors of the client's side.
@@ -314,12 +321,25 @@ func (x *exchange) broken(c *backend.Conn, err error) {
 	default:
 		x.reason = ReasonTruncated
 	}
-	x.joinUpload(0)
+	x.breakOff()
 	if x.p.log != nil {
 		x.p.log.Debug("answer broken off", "service", x.target.name, "endpoint", x.at.name, "backend", x.at.pool.AddrText(),
 			"reason", string(x.reason), "error", err, "bytes", x.out, "id", x.head.requestID)
 	}
-	panic(http.ErrAbortHandler)
+}
+
+// breakOff ends the client's connection, or its stream of HTTP/2, so that no
+// part of an answer looks whole. It does what a panic with http.ErrAbortHandler
+// would do.
+func (x *exchange) breakOff() {
+	x.joinUpload(0)
+	if x.r.ProtoMajor > 1 {
+		_ = x.control.SetWriteDeadline(time.Unix(1, 0)) // resets the stream at once
+		return
+	}
+	if client, _, err := x.control.Hijack(); err == nil {
+		_ = client.Close()
+	}
 }
 
 // quit ends the exchange with the backend at once, and tells what the client did

@@ -225,6 +225,10 @@ func (x *exchange) joinUpload(while time.Duration) {
 		return
 	}
 	if !u.finished() {
+		if idle := x.options.bodyIdle; idle > 0 {
+			// The end of the answer may still have to be written.
+			_ = x.control.SetWriteDeadline(time.Now().Add(while + idle))
+		}
 		u.discard(while)
 	}
 	<-u.done

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -123,6 +125,9 @@ func (l *loader) set(key string, value any, origin string) {
 		l.failf(origin, "%s is %v: want text", key, value)
 	case key == keyFollow:
 		l.cfg.Follow = text
+		if strings.HasPrefix(text, "/") {
+			l.cfg.Follow = "unix:" + text
+		}
 	case key == keySocket:
 		l.cfg.Socket = strings.TrimPrefix(text, "unix:")
 	case key == keyLogLevel:
@@ -156,10 +161,35 @@ func (l *loader) check() {
 	default:
 		l.failf(l.origins[sources[1]], "%s and %s exclude each other: backends come from one of them; remove the other", sources[0], sources[1])
 	}
+	if why := checkFollow(l.cfg.Follow); why != "" {
+		l.failf(l.origins[keyFollow], "%s is %q: %s", keyFollow, l.cfg.Follow, why)
+	}
 	if l.cfg.Socket != "" && !strings.HasPrefix(l.cfg.Socket, "/") {
 		l.failf(l.origins[keySocket], "%s is %q: want the absolute path of a unix socket", keySocket, l.cfg.Socket)
 	}
 	l.checkServices()
+}
+
+// checkFollow says what is wrong with the address of an agent. Without TLS it has
+// to be on this host.
+func checkFollow(address string) string {
+	if address == "" {
+		return ""
+	}
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		if !strings.HasPrefix(path, "/") {
+			return "want the absolute path of the agent's socket"
+		}
+		return ""
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" {
+		return "want the agent's socket, such as /run/fairlead/api.sock, or HOST:PORT of its api.listen"
+	}
+	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
+		return "the agent has to be on this host: give its socket, or a loopback address"
+	}
+	return ""
 }
 
 // names lists all keys.

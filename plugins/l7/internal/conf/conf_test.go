@@ -123,7 +123,7 @@ func TestVariablesAlone(t *testing.T) {
 	if s := cfg.Settings; len(s.Listen) != 2 || !s.H2C || s.Retry.Most != 1 || len(s.TrustedProxies) != 2 || len(cfg.Services) != 1 {
 		t.Errorf("got %+v", cfg)
 	}
-	cfg, err = load("", []string{"FAIRLEAD_L7_FOLLOW=unix:/run/fairlead/api.sock"})
+	cfg, err = load("", []string{"FAIRLEAD_L7_FOLLOW=/run/fairlead/api.sock"})
 	if err != nil || cfg.Follow != "unix:/run/fairlead/api.sock" {
 		t.Errorf("got %+v, %v", cfg, err)
 	}
@@ -206,6 +206,9 @@ func TestMistakes(t *testing.T) {
 		{"mesh name of another", "services:\n- name: a\n- name: b\n  hosts: [a.default]\n", nil, []string{"default/a", "a.default"}},
 		{"nothing to serve", "zone: a\n", nil, []string{"services", "follow", "provider_socket"}},
 		{"two sources", ok + "follow: 127.0.0.1:1\n", nil, []string{"services and follow exclude each other"}},
+		{"follow another host", "follow: 198.51.100.1:7402\n", nil, []string{"l7.yaml:1:", "198.51.100.1:7402", "on this host"}},
+		{"follow no port", "follow: localhost\n", nil, []string{"l7.yaml:1:", `"localhost"`, "HOST:PORT"}},
+		{"follow a relative path", "follow: unix:api.sock\n", nil, []string{"l7.yaml:1:", "absolute"}},
 		{"relative socket", "provider_socket: run/l7.sock\n", nil, []string{"l7.yaml:1:", "absolute"}},
 		{"unknown variable", ok, []string{"FAIRLEAD_L7_LISTN=x"}, []string{"FAIRLEAD_L7_LISTN", "FAIRLEAD_L7_LISTEN?"}},
 		{"bad variable", ok, []string{"FAIRLEAD_L7_GRACE=x"}, []string{"FAIRLEAD_L7_GRACE", `"x"`}},

@@ -218,7 +218,18 @@ type Flow struct {
 	Source      Binding
 	Frontend    Binding
 	Destination Binding
-	Verdict     string // forwarded, refused, denied
+	Verdict     string // forwarded, refused, denied, passed (left as it was)
+	Reason      string // why, a word of the provider's own; empty: nothing to add
+	Process     Process
+}
+
+// Process is who asked for a flow, as far as the provider knows: a zero field is
+// not known.
+type Process struct {
+	PID      uint32 // in the first PID namespace
+	Name     string // the kernel's short one
+	Cgroup   string // path below the root of cgroup v2, with a slash in front
+	CgroupID uint64 // inode number of that directory
 }
 
 // Counter is one number that only rises.

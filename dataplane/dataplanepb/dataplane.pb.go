@@ -3081,15 +3081,21 @@ func (x *ResyncWanted) GetReason() string {
 }
 
 type Flow struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
-	Service       *ServiceKey            `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
-	Endpoint      uint64                 `protobuf:"fixed64,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	Protocol      Protocol               `protobuf:"varint,4,opt,name=protocol,proto3,enum=fairlead.dataplane.v1.Protocol" json:"protocol,omitempty"`
-	Source        []byte                 `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"` // as Frontend.address
-	Frontend      []byte                 `protobuf:"bytes,6,opt,name=frontend,proto3" json:"frontend,omitempty"`
-	Destination   []byte                 `protobuf:"bytes,7,opt,name=destination,proto3" json:"destination,omitempty"`
-	Verdict       string                 `protobuf:"bytes,8,opt,name=verdict,proto3" json:"verdict,omitempty"` // a stable word: forwarded, refused, denied
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	At          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Service     *ServiceKey            `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
+	Endpoint    uint64                 `protobuf:"fixed64,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Protocol    Protocol               `protobuf:"varint,4,opt,name=protocol,proto3,enum=fairlead.dataplane.v1.Protocol" json:"protocol,omitempty"`
+	Source      []byte                 `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"` // as Frontend.address
+	Frontend    []byte                 `protobuf:"bytes,6,opt,name=frontend,proto3" json:"frontend,omitempty"`
+	Destination []byte                 `protobuf:"bytes,7,opt,name=destination,proto3" json:"destination,omitempty"`
+	Verdict     string                 `protobuf:"bytes,8,opt,name=verdict,proto3" json:"verdict,omitempty"` // a stable word: forwarded, refused, denied, passed (left as it was)
+	Reason      string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`   // why, a word of the provider's own; empty: nothing to add
+	// Who asked, where the provider knows it of a process of this host.
+	Pid           uint32 `protobuf:"varint,10,opt,name=pid,proto3" json:"pid,omitempty"`                            // as the host's first PID namespace counts; 0: not known
+	Process       string `protobuf:"bytes,11,opt,name=process,proto3" json:"process,omitempty"`                     // its short name
+	Cgroup        string `protobuf:"bytes,12,opt,name=cgroup,proto3" json:"cgroup,omitempty"`                       // path below the root of cgroup v2, with a slash in front; empty: not known
+	CgroupId      uint64 `protobuf:"fixed64,13,opt,name=cgroup_id,json=cgroupId,proto3" json:"cgroup_id,omitempty"` // inode number of that directory; 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3178,6 +3184,41 @@ func (x *Flow) GetVerdict() string {
 		return x.Verdict
 	}
 	return ""
+}
+
+func (x *Flow) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Flow) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Flow) GetProcess() string {
+	if x != nil {
+		return x.Process
+	}
+	return ""
+}
+
+func (x *Flow) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *Flow) GetCgroupId() uint64 {
+	if x != nil {
+		return x.CgroupId
+	}
+	return 0
 }
 
 type StatsRequest struct {
@@ -4114,7 +4155,7 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x1a\n" +
 	"\brepaired\x18\x02 \x01(\bR\brepaired\"&\n" +
 	"\fResyncWanted\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xb8\x02\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xb1\x03\n" +
 	"\x04Flow\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12;\n" +
 	"\aservice\x18\x02 \x01(\v2!.fairlead.dataplane.v1.ServiceKeyR\aservice\x12\x1a\n" +
@@ -4123,7 +4164,13 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\x06source\x18\x05 \x01(\fR\x06source\x12\x1a\n" +
 	"\bfrontend\x18\x06 \x01(\fR\bfrontend\x12 \n" +
 	"\vdestination\x18\a \x01(\fR\vdestination\x12\x18\n" +
-	"\averdict\x18\b \x01(\tR\averdict\"\x0e\n" +
+	"\averdict\x18\b \x01(\tR\averdict\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x10\n" +
+	"\x03pid\x18\n" +
+	" \x01(\rR\x03pid\x12\x18\n" +
+	"\aprocess\x18\v \x01(\tR\aprocess\x12\x16\n" +
+	"\x06cgroup\x18\f \x01(\tR\x06cgroup\x12\x1b\n" +
+	"\tcgroup_id\x18\r \x01(\x06R\bcgroupId\"\x0e\n" +
 	"\fStatsRequest\"l\n" +
 	"\rStatsResponse\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +

@@ -50,7 +50,9 @@ func DecodeEvent(m *pb.WatchResponse) dataplane.Event {
 func encodeFlow(f *dataplane.Flow) *pb.Flow {
 	return &pb.Flow{
 		At: encodeTime(f.At), Service: EncodeKey(f.Service), Endpoint: f.Endpoint, Protocol: pb.Protocol(f.Frontend.Protocol),
-		Source: encodeAddr(f.Source.Addr), Frontend: encodeAddr(f.Frontend.Addr), Destination: encodeAddr(f.Destination.Addr), Verdict: f.Verdict,
+		Source: encodeAddr(f.Source.Addr), Frontend: encodeAddr(f.Frontend.Addr), Destination: encodeAddr(f.Destination.Addr),
+		Verdict: text(f.Verdict), Reason: text(f.Reason),
+		Pid: f.Process.PID, Process: text(f.Process.Name), Cgroup: text(f.Process.Cgroup), CgroupId: f.Process.CgroupID,
 	}
 }
 
@@ -60,7 +62,9 @@ func decodeFlow(f *pb.Flow) *dataplane.Flow {
 	}
 	return &dataplane.Flow{
 		At: decodeTime(f.GetAt()), Service: DecodeKey(f.GetService()), Endpoint: f.GetEndpoint(),
-		Source: binding(f.GetSource()), Frontend: binding(f.GetFrontend()), Destination: binding(f.GetDestination()), Verdict: f.GetVerdict(),
+		Source: binding(f.GetSource()), Frontend: binding(f.GetFrontend()), Destination: binding(f.GetDestination()),
+		Verdict: f.GetVerdict(), Reason: f.GetReason(),
+		Process: dataplane.Process{PID: f.GetPid(), Name: f.GetProcess(), Cgroup: f.GetCgroup(), CgroupID: f.GetCgroupId()},
 	}
 }
 

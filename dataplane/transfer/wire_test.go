@@ -92,6 +92,7 @@ func TestEveryEventSurvivesTheWire(t *testing.T) {
 		{Flow: &dataplane.Flow{
 			At: time.Unix(1, 2).UTC(), Service: dataplane.Key{Namespace: "n", Name: "s"}, Endpoint: 3,
 			Source: binding("10.0.0.1:1"), Frontend: binding("[fd00::1]:2"), Destination: binding("127.0.0.1:3"), Verdict: "refused",
+			Reason: "empty", Process: dataplane.Process{PID: 4, Name: "curl", Cgroup: "/a/b", CgroupID: 5},
 		}},
 	} {
 		wantSame(t, e, DecodeEvent(overTheWire(t, EncodeEvent(e))))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/ebpf/internal/datapath"
+	"github.com/fairlead/fairlead/plugins/ebpf/internal/host"
 )
 
 // defaultFlowsPerSecond is what MaxPerSecond 0 means.
@@ -22,6 +23,7 @@ type flowReader struct {
 	options dataplane.FlowOptions
 	sample  *datapath.Sample
 	ring    *ringbuf.Reader
+	cgroups string // where their hierarchy is mounted
 	done    sync.WaitGroup
 }
 
@@ -46,7 +48,7 @@ func (p *Provider) restartFlows() {
 		_ = ring.Close()
 		return
 	}
-	r := &flowReader{options: *want, sample: sample, ring: ring}
+	r := &flowReader{options: *want, sample: sample, ring: ring, cgroups: p.place.root}
 	r.done.Go(func() { r.read(p) })
 	sample.Set(uint32(want.SampleOneIn))
 	p.flows = r
@@ -70,6 +72,7 @@ func (p *Provider) stopFlows() {
 // read passes on flows until the ring is closed, so many in each second.
 func (r *flowReader) read(p *Provider) {
 	second, n := time.Time{}, 0
+	cgroups := host.NewCgroupNames(r.cgroups)
 	for {
 		record, err := r.ring.Read()
 		if err != nil {
@@ -81,20 +84,22 @@ func (r *flowReader) read(p *Provider) {
 		if n++; n > r.options.MaxPerSecond {
 			continue
 		}
+		f, service, ok := parseFlow(record.RawSample, now())
+		if !ok {
+			continue
+		}
+		// Not under the lock: it may take a look at files.
+		f.Process.Cgroup = cgroups.Name(f.Process.CgroupID, f.Process.PID)
 		p.mu.Lock()
 		if p.flows == r && p.data != nil {
-			p.tell(record.RawSample)
+			p.tell(f, service)
 		}
 		p.mu.Unlock()
 	}
 }
 
-// tell passes a flow on to those who want flows.
-func (p *Provider) tell(raw []byte) {
-	f, service, ok := parseFlow(raw, now())
-	if !ok {
-		return
-	}
+// tell passes a flow of a service on to those who want flows.
+func (p *Provider) tell(f dataplane.Flow, service uint32) {
 	f.Service, _ = p.data.Table().Key(service)
 	if isOwn(f.Service) {
 		return
@@ -135,6 +140,11 @@ func parseFlow(raw []byte, at time.Time) (dataplane.Flow, uint32, bool) {
 		return dataplane.Binding{Addr: netip.AddrPortFrom(a, binary.BigEndian.Uint16(port[:])), Protocol: proto}
 	}
 	out := dataplane.Flow{At: atTime(f.AtNs, at), Endpoint: f.Endpoint, Frontend: addr(f.Frontend, f.FrontendPort), Verdict: verdictOf(f.Reason)}
+	if out.Verdict != forwarded {
+		out.Reason = datapath.Reason(f.Reason).String()
+	}
+	process, _, _ := bytes.Cut(f.Process[:], []byte{0})
+	out.Process = dataplane.Process{PID: f.PID, Name: string(process), CgroupID: f.Cgroup}
 	if f.Endpoint != 0 {
 		out.Destination = addr(f.Destination, f.DestinationPort)
 	}
@@ -153,7 +163,7 @@ func atTime(ns uint64, wall time.Time) time.Time {
 func verdictOf(reason uint8) string {
 	switch datapath.Reason(reason) {
 	case datapath.Forwarded, datapath.Untracked:
-		return "forwarded"
+		return forwarded
 	case datapath.Denied:
 		return "denied"
 	case datapath.EmptyPassed:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/ebpf/internal/datapath"
+	"github.com/fairlead/fairlead/plugins/ebpf/internal/host"
 	"github.com/fairlead/fairlead/test/netns"
 	"github.com/fairlead/fairlead/test/scale"
 )
@@ -310,13 +311,25 @@ func TestFlowsAreTold(t *testing.T) {
 		defer w.provider.mu.Unlock()
 		return w.provider.flows != nil
 	}, "the reader")
-	for _, c := range []struct{ addr, service, verdict string }{{"10.200.5.8:80", "a", "forwarded"}, {"10.200.5.9:80", "b", "refused"}} {
+	cgroup, err := host.OwnCgroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ addr, service, verdict, reason string }{
+		{"10.200.5.8:80", "a", "forwarded", ""}, {"10.200.5.9:80", "b", "refused", "empty_refused"},
+	} {
 		start := time.Now()
 		_, _ = ask("tcp", c.addr)
 		select {
 		case f := <-flows:
 			if f.Service != name(c.service) || f.Frontend.Addr.String() != c.addr || f.Verdict != c.verdict || (f.Endpoint != 0) != (c.verdict == "forwarded") {
 				t.Errorf("told of %+v", f)
+			}
+			if f.Reason != c.reason {
+				t.Errorf("the reason is %q, want %q", f.Reason, c.reason)
+			}
+			if p := f.Process; p.PID != uint32(os.Getpid()) || p.Cgroup != cgroup || p.CgroupID == 0 || p.Name == "" {
+				t.Errorf("told of process %+v, this is %d in %s", p, os.Getpid(), cgroup)
 			}
 			if f.At.Before(start.Add(-time.Second)) || f.At.After(time.Now().Add(time.Second)) {
 				t.Errorf("at %v, it was %v", f.At, start)

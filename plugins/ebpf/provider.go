@@ -50,6 +50,7 @@ var (
 
 // place is where the provider works.
 type place struct {
+	root          string // of the cgroup hierarchy
 	cgroup, bpffs string
 	home          uint64
 	inside        bool // this process is in the tree of cgroup
@@ -115,7 +116,7 @@ func resolve(s settings) (place, error) {
 	if err != nil {
 		return place{}, fmt.Errorf("%w: ebpf: %w: mount it: `mount -t cgroup2 none /sys/fs/cgroup/unified`", dataplane.ErrFailed, err)
 	}
-	at := place{cgroup: s.Cgroup, bpffs: s.BPFFS}
+	at := place{root: root, cgroup: s.Cgroup, bpffs: s.BPFFS}
 	if at.cgroup == "" {
 		at.cgroup = root
 	}

@@ -17,7 +17,7 @@ type keeper struct {
 	woken    chan struct{}
 	quit     chan struct{}
 	done     sync.WaitGroup
-	reaper   *reaper.Reaper // nil: this kernel cannot end connections
+	reaper   reaper.Reaper // nil: this kernel cannot end connections
 }
 
 // startKeeper starts it, or lets it go on with other settings. p.mu is held.
@@ -27,8 +27,9 @@ func (p *Provider) startKeeper() {
 	}
 	p.stopKeeper()
 	k := &keeper{provider: p, interval: p.settings.interval, woken: make(chan struct{}, 1), quit: make(chan struct{})}
-	var err error
-	if k.reaper, err = reaper.New(p.data.Shared("sockets")); err != nil {
+	if r, err := reaper.New(p.data.Shared("sockets")); err == nil {
+		k.reaper = r
+	} else {
 		p.log.Warn("connections to endpoints that are gone cannot be ended on this kernel", "error", err)
 	}
 	k.done.Go(k.run)
@@ -47,7 +48,9 @@ func (p *Provider) stopKeeper() {
 	p.mu.Unlock()
 	k.done.Wait()
 	p.mu.Lock()
-	k.reaper.Close()
+	if k.reaper != nil {
+		k.reaper.Close()
+	}
 }
 
 // wake lets the keeper look at once whether there is anything to do.

@@ -71,8 +71,8 @@ func (p *Provider) trials() []trial {
 			"a process in a cgroup v1 hierarchy with net_cls or net_prio, or a foreign program that lets no other run beside it, hides sockets: see the README",
 		},
 		trial{"errno", false, tryRetval, "a refused connection says ECONNREFUSED", "refusals show as EPERM: use kernel 5.18 or later"},
-		trial{"btf", false, datapath.HasBTF, "the kernel describes its types", "connections to endpoints that are gone are not ended: use a kernel with CONFIG_DEBUG_INFO_BTF"},
-		trial{"socket-destroy", false, tryReaper, "connections to endpoints that are gone can be ended", "they end by themselves only: use kernel 6.5 or later"},
+		trial{"btf", false, datapath.HasBTF, "the kernel describes its types", "connections to endpoints that are gone are ended one by one: use a kernel with CONFIG_DEBUG_INFO_BTF"},
+		trial{"socket-destroy", false, tryReaper, "connections to endpoints that are gone can be ended", "they end by themselves only: use a kernel with CONFIG_INET_DIAG_DESTROY, or 6.5 or later"},
 	)
 }
 
@@ -128,6 +128,9 @@ func tryReaper() error {
 	}
 	defer sockets.Close()
 	r, err := reaper.New(sockets)
+	if err != nil {
+		return err
+	}
 	r.Close()
-	return err
+	return nil
 }

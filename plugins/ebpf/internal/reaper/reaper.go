@@ -1,23 +1,22 @@
-// Package reaper ends connections to endpoints that are gone. A program in the
-// kernel goes through the sockets of one network namespace and destroys those that
-// the data path led to such an endpoint: each socket knows that of itself, so a
-// connection that an application made to the same address by itself lives on.
+// Package reaper ends connections to endpoints that are gone: those that the data
+// path led there. Each socket knows that of itself, by its storage, so a connection
+// that an application made to the same address by itself lives on.
+//
+// There are two ways: a program that goes through the sockets of one network
+// namespace and destroys them on the spot, and, on kernels before 6.5, a list of
+// the sockets with their storage, by which each is destroyed from here.
 package reaper
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
-
-	"github.com/fairlead/fairlead/bpf"
 )
 
 // Doom is an endpoint whose connections are to be ended.
@@ -27,159 +26,31 @@ type Doom struct {
 	Silent   time.Duration // spare TCP connections that heard anything within; 0: none
 }
 
-// Reaper has the programs loaded. It is used by one goroutine; nil does nothing.
-type Reaper struct {
-	doomed, passes *ebpf.Map
-	iterators      []*link.Iter
-	first          passes // what the first pass noted, to learn the length of a jiffy
+// Reaper ends connections. It is used by one goroutine.
+type Reaper interface {
+	// Pass goes once through the sockets of each network namespace, and returns
+	// how many it ended.
+	Pass(list []Doom) (ended int, err error)
+	Close()
 }
 
-// passes is what the programs count; see bpf/destroy.c.
-type passes struct{ Ended, Spared, Jiffies, AtNs uint64 }
-
-// key and value are those of the map of the doomed.
-type key struct {
-	Service, Zero uint32
-	Endpoint      uint64
-}
-type value struct{ SilentJiffies, Zero uint32 }
-
-// New loads the programs, which read this map of socket storage. It fails on
-// kernels without socket iterators or bpf_sock_destroy (6.5).
-func New(sockets *ebpf.Map) (*Reaper, error) {
-	spec, err := bpf.LoadDestroy()
-	if err != nil {
-		return nil, fmt.Errorf("reaper: %w", err)
+// New returns the better way that this kernel has, for sockets with this map of
+// storage.
+func New(sockets *ebpf.Map) (Reaper, error) {
+	it, err := NewIterator(sockets)
+	if err == nil {
+		return it, nil
 	}
-	delete(spec.Maps, bpf.DestroyMapDatagrams) // of headers that the programs share with others
-	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{bpf.DestroyMapSockets: sockets},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reaper: %w", err)
+	list, other := NewLister(sockets)
+	if other != nil {
+		return nil, errors.Join(err, other)
 	}
-	defer c.Close()
-	r := &Reaper{doomed: c.DetachMap(bpf.DestroyMapDoomed), passes: c.DetachMap(bpf.DestroyMapPasses)}
-	for _, name := range []string{bpf.DestroyProgDestroyTcp, bpf.DestroyProgDestroyUdp} {
-		it, err := link.AttachIter(link.IterOptions{Program: c.Programs[name]})
-		if err != nil {
-			r.Close()
-			return nil, fmt.Errorf("reaper: iterator %s: %w", name, err)
-		}
-		r.iterators = append(r.iterators, it)
-	}
-	// A pass in which nobody is doomed tells the time.
-	if err = r.walk(); err == nil {
-		err = r.passes.Lookup(uint32(0), &r.first)
-	}
-	if err != nil {
-		r.Close()
-		return nil, fmt.Errorf("reaper: a first pass: %w", err)
-	}
-	return r, nil
+	return list, nil
 }
 
-// Close gives the programs up.
-func (r *Reaper) Close() {
-	if r == nil {
-		return
-	}
-	for _, it := range r.iterators {
-		_ = it.Close()
-	}
-	_, _ = r.doomed.Close(), r.passes.Close()
-}
-
-// Pass goes once through the sockets of each network namespace, and returns how
-// many it ended.
-func (r *Reaper) Pass(list []Doom) (ended int, err error) {
-	if err := r.condemn(list); err != nil {
-		return 0, errors.Join(err, r.pardon(list))
-	}
-	var before, after passes
-	err = r.passes.Lookup(uint32(0), &before)
-	err = errors.Join(err, r.everywhere())
-	err = errors.Join(err, r.passes.Lookup(uint32(0), &after), r.pardon(list))
-	if err != nil {
-		err = fmt.Errorf("reaper: %w", err)
-	}
-	return int(after.Ended - before.Ended), err
-}
-
-// condemn writes the list where the programs read it.
-func (r *Reaper) condemn(list []Doom) error {
-	hz := r.jiffiesPerSecond()
-	for _, d := range list {
-		var v value
-		if d.Silent > 0 {
-			if hz == 0 {
-				continue // who cannot be told apart is spared, until its drain time is over
-			}
-			v.SilentJiffies = uint32(min(1+d.Silent.Seconds()*hz, 1<<31))
-		}
-		k := key{Service: d.Service, Endpoint: d.Endpoint}
-		var old value
-		if r.doomed.Lookup(k, &old) == nil && old.SilentJiffies == 0 {
-			continue // the same without mercy
-		}
-		if err := r.doomed.Put(k, v); err != nil {
-			return fmt.Errorf("the list of endpoints that are gone: %w", err)
-		}
-	}
-	return nil
-}
-
-func (r *Reaper) pardon(list []Doom) (err error) {
-	for _, d := range list {
-		if e := r.doomed.Delete(key{Service: d.Service, Endpoint: d.Endpoint}); !errors.Is(e, ebpf.ErrKeyNotExist) {
-			err = errors.Join(err, e)
-		}
-	}
-	return err
-}
-
-// jiffiesPerSecond is how the kernel counts, learnt from two passes; 0: they were
-// too close.
-func (r *Reaper) jiffiesPerSecond() float64 {
-	var last passes
-	if r.walk() != nil || r.passes.Lookup(uint32(0), &last) != nil {
-		return 0
-	}
-	return Rate(last.Jiffies-r.first.Jiffies, time.Duration(last.AtNs-r.first.AtNs))
-}
-
-// Rate is the nearest of the rates that kernels are built with.
-func Rate(jiffies uint64, d time.Duration) float64 {
-	if d < 50*time.Millisecond {
-		return 0
-	}
-	measured, best := float64(jiffies)/d.Seconds(), 0.0
-	for _, hz := range []float64{100, 250, 300, 1000} {
-		if best == 0 || max(hz, measured)/min(hz, measured) < max(best, measured)/min(best, measured) {
-			best = hz
-		}
-	}
-	return best
-}
-
-// walk goes through the sockets of this thread's network namespace.
-func (r *Reaper) walk() error {
-	for _, it := range r.iterators {
-		f, err := it.Open()
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// everywhere walks in each network namespace that a process is in: an iterator
-// sees only that of its opener.
-func (r *Reaper) everywhere() error {
+// everywhere calls walk in each network namespace that a process is in: whoever
+// looks for sockets sees only those of its own.
+func everywhere(walk func() error) error {
 	spaces, err := filepath.Glob("/proc/[0-9]*/ns/net")
 	if err != nil {
 		return err
@@ -191,15 +62,15 @@ func (r *Reaper) everywhere() error {
 			continue // the process is gone, or another one is in the same
 		}
 		seen[st.Ino] = true
-		if e := r.inside(path); e != nil && !errors.Is(e, os.ErrNotExist) {
+		if e := inside(path, walk); e != nil && !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, fmt.Errorf("sockets of %s: %w", path, e))
 		}
 	}
 	return err
 }
 
-// inside walks in a network namespace.
-func (r *Reaper) inside(path string) error {
+// inside calls walk in a network namespace.
+func inside(path string, walk func() error) error {
 	space, err := os.Open(path)
 	if err != nil {
 		return err
@@ -209,7 +80,7 @@ func (r *Reaper) inside(path string) error {
 		if err := unix.Setns(int(space.Fd()), unix.CLONE_NEWNET); err != nil {
 			return err
 		}
-		return r.walk()
+		return walk()
 	})
 }
 

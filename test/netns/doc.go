@@ -33,4 +33,9 @@
 // signal), and the next [New] of any test removes the namespaces ([Sweep]): their names carry the process that made them.
 //
 // Processes and sockets see the namespace through sockets and /proc/net. /sys stays that of the machine.
+//
+// # Whole packages
+//
+// Tests that attach programs to cgroups or pin maps use [Main] in their TestMain: it runs all tests of the package in a network
+// namespace, a BPF file system and a cgroup of their own, and [Isolated] tells a test which cgroup that is.
 package netns

@@ -274,3 +274,49 @@ func TestDrain(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 }
+
+// Cleanup takes away what is there, of its own instance only.
+func TestCleanup(t *testing.T) {
+	p := start(t)
+	a := backend(t, "a")
+	r := &reconciler{t, p, &dataplane.Snapshot{}}
+	if why := p.ready(); why == "" {
+		t.Error("it is ready without a snapshot")
+	}
+	r.to(dataplane.Exchanged, serviceOf("web", address(a)))
+	if why := p.ready(); why != "" {
+		t.Errorf("it is not ready: %s", why)
+	}
+	for _, what := range []dataplane.CleanupOptions{{InstanceID: "other"}, {InstanceID: "i", DryRun: true}} {
+		if items, err := p.Cleanup(t.Context(), what); err != nil || len(items) != 0 {
+			t.Errorf("%+v: got %v, %v", what, items, err)
+		}
+		r.want(http.StatusOK, "web")
+	}
+	if _, err := p.Cleanup(t.Context(), dataplane.CleanupOptions{InstanceID: "i"}); err != nil {
+		t.Fatal(err)
+	}
+	r.want(http.StatusNotFound, "web")
+	r.last = &dataplane.Snapshot{}
+	r.to(dataplane.Exchanged, serviceOf("web", address(a)))
+	r.want(http.StatusOK, "web")
+}
+
+// A process that runs by itself keeps its own settings, and its own end.
+func TestGuest(t *testing.T) {
+	g := guest{start(t)}
+	if _, err := g.Configure(t.Context(), dataplane.Config{InstanceID: instance, JSON: []byte("{}")}); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []dataplane.Config{{InstanceID: instance, JSON: []byte(`{"grace": "1s"}`)}, {InstanceID: "other"}} {
+		if _, err := g.Configure(t.Context(), c); !errors.Is(err, dataplane.ErrInvalid) {
+			t.Errorf("%+v: got %v", c, err)
+		}
+	}
+	if err := g.Shutdown(t.Context(), dataplane.ShutdownRemove); err != nil {
+		t.Error(err)
+	}
+	if h := g.Health(t.Context()); h.State != dataplane.HealthReady {
+		t.Errorf("after an agent's Shutdown: %+v", h)
+	}
+}

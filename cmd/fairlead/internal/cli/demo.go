@@ -109,7 +109,7 @@ func (a *app) runDemo(ctx context.Context, o demoOptions) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	local := localOptions{dir: dir, metrics: true}
+	local := localOptions{dir: dir, metrics: true, balance: "default"}
 	if o.mode == modeCut {
 		if local.cable, err = layCable(); err != nil {
 			return fmt.Errorf("demo: %w", err)

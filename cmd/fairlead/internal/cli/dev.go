@@ -49,7 +49,8 @@ func (a *app) runDev(ctx context.Context) error {
 	}()
 
 	fmt.Fprintf(a.env.Stderr, "starting %d agents with their instances and proxies in %s …\n", localNodes, dir)
-	cluster, err := startLocalCluster(ctx, a.env, localOptions{dir: dir, lock: lock})
+	// In turns, so that a few requests by hand show all instances.
+	cluster, err := startLocalCluster(ctx, a.env, localOptions{dir: dir, lock: lock, balance: "round-robin"})
 	defer cluster.stop()
 	if err != nil {
 		if errors.Is(err, context.Canceled) {

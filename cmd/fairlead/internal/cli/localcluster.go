@@ -35,6 +35,7 @@ type localOptions struct {
 	dir     string
 	lock    *os.File // of dir; nil: nobody else knows the directory
 	metrics bool     // the proxies show theirs
+	balance string   // of the services; see the configuration's key
 	cable   *cable   // to the last node; nil: all are on loopback
 }
 
@@ -46,6 +47,7 @@ type localCluster struct {
 	exe       string
 	proxied   bool // the nodes have an L7 proxy
 	metrics   bool
+	balance   string
 	spawner   *spawner
 	sweeper   *sweeper
 	ports     ports
@@ -62,7 +64,7 @@ func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
 // error.
 func startLocalCluster(ctx context.Context, env Env, o localOptions) (*localCluster, error) {
 	began := env.Now()
-	c := &localCluster{env: env, dir: o.dir, metrics: o.metrics, proxied: dataplaneHasL7(env)}
+	c := &localCluster{env: env, dir: o.dir, metrics: o.metrics, balance: o.balance, proxied: dataplaneHasL7(env)}
 	var err error
 	if c.exe, err = env.Executable(); err != nil {
 		return c, fmt.Errorf("find this program: %w", err)
@@ -125,7 +127,7 @@ func (c *localCluster) startAgents(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.each(func(n *localNode) error { return n.register(ctx) })
+	return c.each(func(n *localNode) error { return n.register(ctx, c.balance) })
 }
 
 // each calls f for all nodes at once and returns the first error.

@@ -102,12 +102,12 @@ dataplane: l7
 }
 
 // register tells the agent what runs on its node.
-func (n *localNode) register(ctx context.Context) error {
+func (n *localNode) register(ctx context.Context, balance string) error {
 	var text strings.Builder
 	text.WriteString("services:\n")
 	for _, i := range n.instances {
-		fmt.Fprintf(&text, "- {name: %s, port: 80, instances: [{id: %s, address: %q, checks: [{http: %s, interval: 1s}]}]}\n",
-			i.Service, i.ID, i.addr, healthPath)
+		fmt.Fprintf(&text, "- {name: %s, port: 80, balance: %s, instances: [{id: %s, address: %q, checks: [{http: %s, interval: 1s}]}]}\n",
+			i.Service, balance, i.ID, i.addr, healthPath)
 	}
 	return n.ask(ctx, "take its instances", func(api *client.Client) (bool, error) {
 		_, err := api.Register(ctx, n.name, text.String(), false)

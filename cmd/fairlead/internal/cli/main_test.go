@@ -26,7 +26,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TEST_BE_FAIRLEAD") != "" {
 		os.Exit(Run(os.Args[1:], SystemEnv("test")))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(l7.own)
+		os.Exit(code)
+	}))
 }
 
 // waitTimeout is for conditions that hold within a second on an idle host.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -55,9 +54,7 @@ func TestL7AgentRestarts(t *testing.T) {
 			one := cluster.hosts[0]
 			var proxy *netns.Process
 			if how == "alone" {
-				socket := filepath.Join(one.dir+".l7", "provider.sock")
-				proxy = one.alone("--provider-socket", socket)
-				one.settings = object{"socket": socket}
+				proxy = one.standalone()
 			}
 			cluster.start()
 			life := one.ready("l7", 1)

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -126,6 +128,33 @@ func TestGrowKeepsAll(t *testing.T) {
 	}
 	if d.Program("connect4") == nil || d.Shared("sockets") == nil {
 		t.Error("no program, or no socket storage")
+	}
+}
+
+// TestReadersAgree: entries read in batches are those read one by one.
+func TestReadersAgree(t *testing.T) {
+	d := open(t, options(t))
+	size := d.Maps().Size()
+	size.Frontends[layout.V4], size.Slots[layout.V4], size.Services = 6000, 20_000, 6000
+	if err := d.Grow(size); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 5000 {
+		b := dataplane.Binding{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), 80), Protocol: dataplane.TCP}
+		if err := d.Maps().InsertFrontend(b, uint32(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(how func(*ebpf.Map, func([8]byte, uint32) error) error) map[[8]byte]uint32 {
+		out := make(map[[8]byte]uint32)
+		if err := how(d.Maps().frontends(layout.V4), func(k [8]byte, id uint32) error { out[k] = id; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	batches, single := read(each[[8]byte, uint32]), read(oneByOne[[8]byte, uint32])
+	if len(batches) != 5000 || !maps.Equal(batches, single) {
+		t.Errorf("%d entries in batches, %d one by one", len(batches), len(single))
 	}
 }
 

@@ -223,33 +223,66 @@ func remove(m *ebpf.Map, key any) error {
 // Dump reads what another process put into the maps.
 func (m *Maps) Dump() (layout.Dump, error) {
 	d := layout.Dump{Frontends: make(map[dataplane.Binding]uint32), Services: make(map[uint32]dataplane.Key)}
-	for f := range layout.Families {
-		key, id := make([]byte, f.KeyBytes()), uint32(0)
-		each := m.frontends(f).Iterate()
-		for each.Next(&key, &id) {
-			b, err := layout.ParseKey(key)
-			if err != nil {
-				return d, err
-			}
-			d.Frontends[b] = id
-		}
-		if err := each.Err(); err != nil {
-			return d, fmt.Errorf("read map %v: %w", m.frontends(f), err)
-		}
+	frontend := func(key []byte, id uint32) error {
+		b, err := layout.ParseKey(key)
+		d.Frontends[b] = id
+		return err
 	}
-	id, name := uint32(0), make([]byte, layout.NameBytes)
-	each := m.byName[bpf.SocketMapServices].Iterate()
-	for each.Next(&id, &name) {
-		k, err := layout.ParseName(name)
-		if err != nil {
-			return d, err
-		}
-		d.Services[id] = k
+	err := each(m.frontends(layout.V4), func(key [8]byte, id uint32) error { return frontend(key[:], id) })
+	if err == nil {
+		err = each(m.frontends(layout.V6), func(key [20]byte, id uint32) error { return frontend(key[:], id) })
 	}
-	if err := each.Err(); err != nil {
-		return d, fmt.Errorf("read the names of services: %w", err)
+	if err == nil {
+		err = each(m.byName[bpf.SocketMapServices], func(id uint32, name [layout.NameBytes]byte) error {
+			k, err := layout.ParseName(name[:])
+			d.Services[id] = k
+			return err
+		})
+	}
+	if err != nil {
+		return d, fmt.Errorf("read the maps: %w", err)
 	}
 	return d, nil
+}
+
+// each calls f for all entries of a hash, thousands at a time where the kernel can
+// (5.6).
+func each[K, V any](m *ebpf.Map, f func(K, V) error) error {
+	const chunk = 4096
+	keys, values := make([]K, chunk), make([]V, chunk)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		if errors.Is(err, ebpf.ErrNotSupported) {
+			return oneByOne(m, f)
+		}
+		for i := range n {
+			if err := f(keys[i], values[i]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) { // the end
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("map %v: %w", m, err)
+		}
+	}
+}
+
+func oneByOne[K, V any](m *ebpf.Map, f func(K, V) error) error {
+	var k K
+	var v V
+	each := m.Iterate()
+	for each.Next(&k, &v) {
+		if err := f(k, v); err != nil {
+			return err
+		}
+	}
+	if err := each.Err(); err != nil {
+		return fmt.Errorf("map %v: %w", m, err)
+	}
+	return nil
 }
 
 // LockedBytes is the memory of the maps in the kernel.

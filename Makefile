@@ -24,11 +24,11 @@ build: ## Build the agent and every plugin into bin/, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(COMMANDS:%=./cmd/%)
 
 .PHONY: dev
-dev: setup build ## Start three agents on loopback and print their members
+dev: setup build ## Start a cluster of three on loopback, with services and proxies
 	bin/fairlead dev
 
 .PHONY: demo
-demo: setup build ## Start agents, kill one, print the time line of what the others saw
+demo: setup build ## Kill a node under load, count what its clients notice
 	bin/fairlead demo
 
 .PHONY: test

@@ -20,35 +20,36 @@ import (
 	"github.com/fairlead/fairlead/test/scale"
 )
 
-// l7 is the directory with the plugin, which is built once if FAIRLEAD_BIN does
-// not name a place that has it. TestMain removes what was built.
-var l7 struct {
+// built is the directory with the program and the plugin, which are built once if
+// FAIRLEAD_BIN does not name them. TestMain removes what was built.
+var built struct {
 	once sync.Once
 	dir  string
 	err  error
 	own  string
 }
 
-func l7Dir(t *testing.T) string {
+func builtDir(t *testing.T) string {
 	t.Helper()
-	l7.once.Do(func() {
+	built.once.Do(func() {
 		if bin := os.Getenv("FAIRLEAD_BIN"); bin != "" {
-			l7.dir = filepath.Dir(bin)
+			built.dir = filepath.Dir(bin)
 			return
 		}
-		if l7.own, l7.err = os.MkdirTemp("", "fl-l7-"); l7.err != nil {
+		if built.own, built.err = os.MkdirTemp("", "fl-bin-"); built.err != nil {
 			return
 		}
-		l7.dir = l7.own
-		out, err := exec.Command("go", "build", "-o", l7.own, "github.com/fairlead/fairlead/cmd/fairlead-dataplane-l7").CombinedOutput()
+		built.dir = built.own
+		const commands = "github.com/fairlead/fairlead/cmd/"
+		out, err := exec.Command("go", "build", "-o", built.own, commands+"fairlead", commands+handshake.FilePrefix+l7Name).CombinedOutput()
 		if err != nil {
-			l7.err = errors.Join(err, errors.New(string(out)))
+			built.err = errors.Join(err, errors.New(string(out)))
 		}
 	})
-	if l7.err != nil {
-		t.Fatal(l7.err)
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	return l7.dir
+	return built.dir
 }
 
 // newLocal returns a command that finds the plugin and shows the real time.
@@ -56,7 +57,16 @@ func newLocal(t *testing.T) *command {
 	t.Helper()
 	c := newCommand(t)
 	c.Now = time.Now
-	c.setenv("FAIRLEAD_PLUGIN_DIRS=" + l7Dir(t))
+	c.setenv("FAIRLEAD_PLUGIN_DIRS=" + builtDir(t))
+	return c
+}
+
+// newDemo is the same with the processes of the program as it is shipped: those
+// of the test binary may be slowed down by the race detector.
+func newDemo(t *testing.T) *command {
+	t.Helper()
+	c := newLocal(t)
+	c.Executable = func() (string, error) { return filepath.Join(builtDir(t), "fairlead"), nil }
 	return c
 }
 
@@ -236,13 +246,10 @@ func TestDevKilled(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	exe := filepath.Join(dir, "fairlead")
-	copyFile(t, self, exe)
-	copyFile(t, filepath.Join(l7Dir(t), handshake.FilePrefix+l7Name), filepath.Join(dir, handshake.FilePrefix+l7Name))
+	for _, name := range []string{"fairlead", handshake.FilePrefix + l7Name} { // where that user may go
+		copyFile(t, filepath.Join(builtDir(t), name), filepath.Join(dir, name))
+	}
 	home := filepath.Join(dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
 		t.Fatal(err)
@@ -261,7 +268,7 @@ func TestDevKilled(t *testing.T) {
 		var out, errs lockedBuffer
 		dev := exec.Command(exe, "dev", "-o", "json")
 		dev.Dir = "/"
-		dev.Env = []string{beFairlead, "PATH=" + os.Getenv("PATH"), "XDG_RUNTIME_DIR=" + home}
+		dev.Env = []string{"PATH=" + os.Getenv("PATH"), "XDG_RUNTIME_DIR=" + home}
 		dev.Stdout, dev.Stderr, dev.SysProcAttr = &out, &errs, attr
 		if err := dev.Start(); err != nil {
 			t.Fatal(err)
@@ -428,7 +435,7 @@ func checkDemo(t *testing.T, text, failure string) (d demoJSON) {
 }
 
 func TestDemo(t *testing.T) {
-	demo := newLocal(t)
+	demo := newDemo(t)
 	t.Setenv("TMPDIR", shortDir(t))
 	if code := demo.run("demo", "--duration", demoTime(), "-o", "json"); code != 0 {
 		t.Fatalf("exit code %d: %s\n%s", code, demo.err.String(), demo.out.String())
@@ -446,7 +453,7 @@ func leavesNothing(t *testing.T) {
 }
 
 func TestDemoCut(t *testing.T) {
-	demo := newLocal(t)
+	demo := newDemo(t)
 	dir := shortDir(t)
 	t.Setenv("TMPDIR", dir)
 	demo.setenv("TMPDIR=" + dir)
@@ -505,7 +512,7 @@ func TestDemoBadFlags(t *testing.T) {
 }
 
 func TestDemoInterruptedLeavesNothing(t *testing.T) {
-	demo := newLocal(t)
+	demo := newDemo(t)
 	t.Setenv("TMPDIR", shortDir(t))
 	demo.start("demo")
 	demo.signals <- syscall.SIGINT

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(Run(os.Args[1:], SystemEnv("test")))
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(l7.own)
+		_ = os.RemoveAll(built.own)
 		os.Exit(code)
 	}))
 }

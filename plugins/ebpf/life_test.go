@@ -3,6 +3,7 @@ package ebpf
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -355,5 +356,53 @@ func TestProbeHere(t *testing.T) {
 	}
 	if after := attached(t); after != before {
 		t.Errorf("%d programs are attached after it, %d before", after, before)
+	}
+}
+
+// TestReplacedUnderLoad: what a former process left cannot be read, as after an
+// upgrade to another layout. Its programs serve on until the new maps are full, and
+// no connect fails.
+func TestReplacedUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	svc := service("a", vip("10.200.5.10:80", dataplane.TCP), listenTCP(t, "127.0.0.1:0", "a"))
+	w.good(w.apply(svc))
+	load := startCallers("10.200.5.10:80")
+	for range scale.N(20) {
+		was := w.provider.data.Program("connect4")
+		stray := dataplane.Binding{Addr: netip.MustParseAddrPort("10.200.5.11:80"), Protocol: dataplane.TCP}
+		if err := w.provider.data.Maps().InsertFrontend(stray, 99); err != nil { // it leads nowhere
+			t.Fatal(err)
+		}
+		if err := w.provider.Shutdown(t.Context(), dataplane.ShutdownKeep); err != nil {
+			t.Fatal(err)
+		}
+		w.provider = New()
+		w.provider.UseLogger(slog.New(slog.NewTextHandler(t.Output(), nil)))
+		w.configure()
+		if st, err := w.provider.State(t.Context()); err != nil || st.Generation != 0 {
+			t.Fatalf("State says %+v, %v", st, err)
+		}
+		if w.provider.data.Attached() {
+			t.Fatal("the hooks run programs that know nothing")
+		}
+		if h := w.provider.Health(t.Context()); h.State != dataplane.HealthStarting {
+			t.Errorf("before that is known that should be there, health is %v %v", h.State, h.Reasons)
+		}
+		calls := load.count()
+		netns.Eventually(t, 10*time.Second, func() bool { return load.count() > calls+10 }, "connects by the old programs")
+		w.now = &dataplane.Snapshot{}
+		w.good(w.apply(svc))
+		if !w.provider.data.Attached() || w.provider.data.Program("connect4") == was {
+			t.Fatal("the hooks do not run the new programs")
+		}
+		if h := w.provider.Health(t.Context()); h.State != dataplane.HealthReady {
+			t.Errorf("afterwards health is %v %v", h.State, h.Reasons)
+		}
+		calls = load.count()
+		netns.Eventually(t, 10*time.Second, func() bool { return load.count() > calls+10 }, "connects by the new programs")
+	}
+	load.stop(t)
+	if n := attached(t); n != 1 {
+		t.Errorf("%d programs are attached at connect4", n)
 	}
 }

@@ -182,7 +182,9 @@ func (p *Provider) begin(instance string, s settings, at place) error {
 	}
 	p.leave()
 	p.data, p.own, p.state = data, own, data.State()
-	p.path.Store(&testDial{service: own, inside: at.inside, cgroup: at.cgroup})
+	if data.Attached() {
+		p.path.Store(&testDial{service: own, inside: at.inside, cgroup: at.cgroup})
+	}
 	p.restartFlows()
 	return nil
 }

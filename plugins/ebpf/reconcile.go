@@ -39,6 +39,7 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 		if err := p.data.Attach(); err != nil {
 			return dataplane.Result{}, fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
 		}
+		p.path.Store(&testDial{service: p.own, inside: p.place.inside, cgroup: p.place.cgroup})
 	}
 	p.last = next
 	p.state = dataplane.State{

@@ -111,7 +111,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := readmeSteps(string(document), "First ten minutes")
-	dir, err := os.MkdirTemp("", "fl-readme-") // short: sockets are in it
+	dir, err := os.MkdirTemp("", "fl-") // short: the paths of sockets begin with it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestReadme(t *testing.T) {
 		}
 	}
 	r.stopDev()
-	for _, name := range []string{"run", "tmp"} {
+	for _, name := range []string{"run", "t"} {
 		if left, err := os.ReadDir(filepath.Join(dir, name)); err != nil || len(left) != 0 {
 			t.Errorf("%d things are left in %s, %v", len(left), name, err)
 		}
@@ -178,7 +178,7 @@ func (l *lockedText) String() string {
 // install makes bin what `make build` makes it.
 func (r *reader) install() {
 	r.t.Helper()
-	for _, name := range []string{"run", "tmp"} {
+	for _, name := range []string{"run", "t"} {
 		if err := os.Mkdir(filepath.Join(r.dir, name), 0o700); err != nil {
 			r.t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func (r *reader) command(ctx context.Context, text string) *exec.Cmd {
 			cmd.Env = append(cmd.Env, entry)
 		}
 	}
-	cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+filepath.Join(r.dir, "run"), "TMPDIR="+filepath.Join(r.dir, "tmp"))
+	cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+filepath.Join(r.dir, "run"), "TMPDIR="+filepath.Join(r.dir, "t"))
 	return cmd
 }
 

@@ -287,3 +287,23 @@ func TestClientThatStalls(t *testing.T) {
 	w.logged(`"reason":"client-stalled"`)
 	eventually(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
 }
+
+// A stream may be silent for longer than a client may stand still, and end then:
+// the end is written all the same.
+func TestStreamThatEndsAfterSilence(t *testing.T) {
+	idle := 200 * time.Millisecond
+	for name, end := range map[string]string{"chunked": "0\r\n\r\n", "trailer": "0\r\nGrpc-Status: 0\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			b := raw(t, func(c *net.TCPConn, r *bufio.Reader) {
+				_, _ = readHead(r)
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ndata\r\n")
+				<-time.After(2 * idle)
+				_, _ = io.WriteString(c, end)
+			})
+			w := newWorld(t, func(o *options) { o.bodyIdle = idle }, b)
+			if _, body := w.get("/", ""); body != "data" {
+				t.Errorf("%q", body)
+			}
+		})
+	}
+}

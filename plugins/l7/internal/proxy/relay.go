@@ -251,6 +251,7 @@ func (a *relay) copy(body io.Reader) error {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
+			a.x.bound() // the last time was set before the pause, and the end has still to be written
 			return nil
 		case err != nil:
 			return err

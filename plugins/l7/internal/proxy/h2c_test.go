@@ -1,14 +1,20 @@
 package proxy
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/http1"
 )
@@ -37,27 +43,7 @@ func TestHTTP2Clients(t *testing.T) {
 		w.Header().Set("Grpc-Status", "0")
 	})
 	w := newWorld(t, func(o *options) { o.bodyIdle, o.try = 300*time.Millisecond, 0 }, b)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	s := &http.Server{
-		Handler: http1.Handler(w.proxy, nil), ConnContext: http1.ConnContext, Protocols: protocols,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = s.Serve(http1.Listener(l, http1.Limits{H2C: true}))
-	}()
-	defer func() {
-		_ = s.Close()
-		<-done
-	}()
-	w.addr = l.Addr().String()
+	w.serveHTTP2()
 	client := w.client()
 	only := new(http.Protocols)
 	only.SetUnencryptedHTTP2(true)
@@ -108,5 +94,89 @@ func TestHTTP2Clients(t *testing.T) {
 	expect(t, answer, http.StatusNotFound, ReasonUnknownHost)
 	if !strings.Contains(string(body), "nobody.example") {
 		t.Errorf("%q", body)
+	}
+}
+
+// serveHTTP2 puts a server in front of the proxy that takes HTTP/2 too.
+func (w *world) serveHTTP2() {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{
+		Handler: http1.Handler(w.proxy, nil), ConnContext: http1.ConnContext, Protocols: protocols,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Serve(http1.Listener(l, http1.Limits{H2C: true}))
+	}()
+	w.t.Cleanup(func() {
+		_ = s.Close()
+		<-done
+	})
+	w.addr = l.Addr().String()
+}
+
+// HTTP/2 has no request line, so blanks in a method or a query must not get into
+// the one that the backend reads.
+func TestHTTP2CannotWriteTheRequestLine(t *testing.T) {
+	var got atomic.Int64
+	w := newWorld(t, nil, raw(t, func(c *net.TCPConn, r *bufio.Reader) {
+		if _, err := readHead(r); err == nil {
+			got.Add(1)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+		}
+	}))
+	w.serveHTTP2()
+	for name, c := range map[string]struct{ method, path string }{
+		"method with a target": {"GET /admin HTTP/1.1", "/"},
+		"method of no token":   {"GE(T", "/"},
+		"blank in the path":    {"GET", "/ HTTP/1.1"},
+		"blank in the query":   {"GET", "/?a HTTP/1.1"},
+		"bytes in the query":   {"GET", "/?\xff"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if status := w.askHTTP2(c.method, c.path); status != "400" {
+				t.Errorf("status %q", status)
+			}
+		})
+	}
+	if n := got.Load(); n > 0 {
+		t.Errorf("%d of them reached the backend", n)
+	}
+	if status := w.askHTTP2("GET", "/?a%20b"); status != "200" {
+		t.Errorf("status %q of a proper one", status)
+	}
+}
+
+// askHTTP2 sends a request that no client of net/http would, and returns the
+// status of the answer.
+func (w *world) askHTTP2(method, path string) string {
+	w.t.Helper()
+	c, r := w.dial()
+	_, _ = io.WriteString(c, http2.ClientPreface)
+	framer := http2.NewFramer(c, r)
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", method}, {":path", path}, {":scheme", "http"}, {":authority", "web"}} {
+		_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	_ = framer.WriteSettings()
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+	for {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if head, ok := frame.(*http2.MetaHeadersFrame); ok {
+			return head.PseudoValue("status")
+		}
 	}
 }

@@ -31,6 +31,8 @@ func newEra(s settings.Settings, handler http.Handler, log *slog.Logger) *era {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(s.H2C)
 	e.server = &http.Server{
+		DisableGeneralOptionsHandler: true, // OPTIONS * is for the service
+
 		Handler: handler, Protocols: protocols, ConnContext: http1.ConnContext,
 		ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle, MaxHeaderBytes: s.MaxHeaderBytes,
 		ErrorLog: stdlog.New(complaints{log}, "", 0),

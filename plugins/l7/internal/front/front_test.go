@@ -307,3 +307,18 @@ func until(t *testing.T, what string, holds func() bool) {
 		}
 	}
 }
+
+// net/http would answer OPTIONS * in the name of a service that it never asked.
+func TestOptionsOfTheWholeServer(t *testing.T) {
+	f := start(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+	c, err := net.Dial("tcp", f.Addresses()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_, _ = io.WriteString(c, "OPTIONS * HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
+	if answer, err := io.ReadAll(c); err != nil || !strings.HasSuffix(string(answer), "\r\n\r\n*") {
+		t.Errorf("%q %v", answer, err)
+	}
+}

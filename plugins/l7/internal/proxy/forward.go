@@ -49,7 +49,7 @@ func (x *exchange) forward() {
 		if now = x.target.endpoints.Load(); now == nil || !last.again || !x.mayTryAgain(now) {
 			break
 		}
-		x.p.metrics.retries.WithLabelValues(x.series.name, string(last.reason)).Inc()
+		x.series.retries.inc(last.reason)
 	}
 	if last == nil {
 		x.unavailable()
@@ -267,7 +267,8 @@ func (x *exchange) await(c *backend.Conn, now *endpoints, lease balance.Lease, b
 		c.SetReadDeadline(time.Now().Add(wait))
 		_, err := c.Reader().Peek(1)
 		if err == nil {
-			lease.Succeeded(time.Now(), time.Since(began))
+			now := time.Now()
+			lease.Succeeded(now, now.Sub(x.upload.lastedUntil(since)))
 			return true, nil
 		}
 		if !timeout(err) || c.Interrupted() {

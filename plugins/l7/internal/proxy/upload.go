@@ -42,6 +42,7 @@ type upload struct {
 	// Of the goroutine until done is closed.
 	clientErr, backendErr error
 	sent                  bool // to its end
+	ended                 time.Time
 }
 
 // errClientGone: the client ended its connection in the middle of its body.
@@ -76,6 +77,15 @@ func (u *upload) finished() bool {
 	}
 }
 
+// lastedUntil is when it ended, if that was after a time, else that time. It may
+// be called without an upload.
+func (u *upload) lastedUntil(t time.Time) time.Time {
+	if u == nil || !u.finished() || u.ended.Before(t) {
+		return t
+	}
+	return u.ended
+}
+
 // stuck reports whether the backend takes no bytes for a while.
 func (u *upload) stuck(now time.Time) bool {
 	since := u.writing.Load()
@@ -103,6 +113,7 @@ func (u *upload) run() {
 		u.clientErr = errClientGone
 	}
 	failed := u.clientErr != nil
+	u.ended = time.Now()
 	close(u.done)
 	// From here on the exchange may be over. The connection is not used again
 	// if its request was not sent to the end, so this does no harm.

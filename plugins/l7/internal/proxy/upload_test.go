@@ -399,3 +399,21 @@ func untilEnd(c *net.TCPConn) error {
 	}
 	return nil
 }
+
+// What a client takes to send its body is no latency of the endpoint: it would
+// get less to do for it.
+func TestSlowUploadIsNotTheEndpointsLatency(t *testing.T) {
+	w := newWorld(t, nil, server(t, ok))
+	for range 2 { // of two answers the quicker counts
+		c, r := w.dial()
+		_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: web\r\nContent-Length: 5\r\n\r\nhel")
+		<-time.After(glance + glance/2) // so that it ends between two glances
+		_, _ = io.WriteString(c, "lo")
+		w.answer("POST", r)
+	}
+	for _, e := range w.proxy.Target(key("web")).endpoints.Load().pool.Endpoints() {
+		if took := e.Latency(time.Now()); took >= glance/2 {
+			t.Errorf("the latency of %s is %v", e.Name(), took)
+		}
+	}
+}

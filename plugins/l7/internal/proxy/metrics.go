@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -78,26 +79,71 @@ type series struct {
 	seconds   prometheus.Observer
 	refused   prometheus.Counter
 	ejections prometheus.Counter
+	retries   byReason
+	failures  byReason
 }
+
+// classes are the values of the label code, as series.codes has them.
+func classes() [6]string { return [...]string{"499", "1xx", "2xx", "3xx", "4xx", "5xx"} }
 
 func (m *metrics) service(name string) *series {
 	s := &series{
 		name: name, seconds: m.seconds.WithLabelValues(name),
 		refused: m.refused.WithLabelValues(name), ejections: m.ejections.WithLabelValues(name),
+		retries: byReason{of: m.retries, service: name}, failures: byReason{of: m.failures, service: name},
 	}
-	for class, code := range []string{"499", "1xx", "2xx", "3xx", "4xx", "5xx"} {
+	for class, code := range classes() {
 		s.codes[class] = m.requests.WithLabelValues(name, code)
 	}
 	return s
 }
 
-// forget removes the series of a service that is gone.
-func (m *metrics) forget(name string) {
-	of := prometheus.Labels{"service": name}
-	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-		m.requests, m.seconds, m.retries, m.refused, m.failures, m.ejections,
-	} {
-		v.DeletePartialMatch(of)
+// forget removes the series of a service that is gone. It names each of them: a
+// search would look at those of all services.
+func (m *metrics) forget(s *series) {
+	for _, code := range classes() {
+		m.requests.DeleteLabelValues(s.name, code)
+	}
+	m.seconds.DeleteLabelValues(s.name)
+	m.refused.DeleteLabelValues(s.name)
+	m.ejections.DeleteLabelValues(s.name)
+	s.retries.forget()
+	s.failures.forget()
+}
+
+// byReason is a counter of one service for each reason that there was.
+type byReason struct {
+	of      *prometheus.CounterVec // service, reason
+	service string
+
+	mu   sync.Mutex
+	seen map[Reason]prometheus.Counter
+	gone bool // what is counted from now on shows nowhere
+}
+
+func (b *byReason) inc(reason Reason) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return
+	}
+	c := b.seen[reason]
+	if c == nil {
+		if b.seen == nil {
+			b.seen = map[Reason]prometheus.Counter{}
+		}
+		c = b.of.WithLabelValues(b.service, string(reason))
+		b.seen[reason] = c
+	}
+	c.Inc()
+}
+
+func (b *byReason) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gone = true
+	for reason := range b.seen {
+		b.of.DeleteLabelValues(b.service, string(reason))
 	}
 }
 

@@ -125,7 +125,9 @@ func (p *Proxy) Remove(k dataplane.Key, removed []dataplane.Removal) {
 		p.leave(t, e, removed, now)
 	}
 	t.backend = nil
-	p.metrics.forget(t.name)
+	if s := t.made.Load(); s != nil { // it was asked for
+		p.metrics.forget(s)
+	}
 }
 
 // assemble joins what balance knows of the endpoints of a service with what is

@@ -51,6 +51,8 @@ func (d *decoder) section(n *yaml.Node, v reflect.Value, prefix string) {
 	d.pairs(n, strings.TrimSuffix(prefix, "."), v.Type(), func(name string, key, value *yaml.Node) {
 		f, ok := fields[name]
 		switch {
+		case !ok && d.full():
+			d.untold++ // a suggestion takes time
 		case !ok:
 			d.failf(prefix+printable(name), d.at(key), "unknown key%s", d.suggestKey(name, prefix, names))
 		case f.tag.Get("key") != "":
@@ -110,7 +112,9 @@ func (d *decoder) leaf(n *yaml.Node, f field, path string) {
 	case t == reflect.TypeFor[map[string]string]():
 		d.texts(n, f.value, path)
 	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
-		d.origins.forget(path)
+		if _, again := d.origins[path]; again {
+			d.origins.forget(path)
+		}
 		d.list(n, f.value, path)
 	case n.Kind == yaml.ScalarNode && (t.Kind() != reflect.Slice || isTextType(t)):
 		d.scalar(n, f.value, f.tag.Get("enum"), path)

@@ -38,11 +38,15 @@ func Load(o Options) (*Config, Origins, []string, error) {
 
 	v := validator{cfg: l.cfg, origins: l.origins, broken: l.broken}
 	v.run()
-	if errs := append(l.errs, v.errs...); len(errs) != 0 {
+	if errs := l.findings(v.errs); len(errs) != 0 {
 		return nil, nil, nil, errors.Join(errs...)
 	}
 	return l.cfg, l.origins, append(v.warnings, unbuiltWarnings(l.origins)...), nil
 }
+
+// maxFindings bounds how many findings are told. Who has more corrects those
+// first, and a text of nothing but mistakes is neither a long log nor long work.
+const maxFindings = 100
 
 // loader collects what the layers say, each over the one before.
 type loader struct {
@@ -50,6 +54,7 @@ type loader struct {
 	keys    []Key
 	origins Origins
 	errs    []error
+	untold  int // findings beyond maxFindings
 	// broken holds the keys of which a value could not be read. They keep an
 	// older value, so rules about them would report consequences, not causes.
 	broken map[string]bool
@@ -65,6 +70,29 @@ func (l *loader) failf(path string, origin Origin, format string, args ...any) {
 }
 
 func (l *loader) fail(e *Error) {
+	if l.full() {
+		l.untold++
+		return
+	}
 	l.errs = append(l.errs, e)
 	l.broken[e.Key] = true
+}
+
+// full says that further findings are only counted.
+func (l *loader) full() bool { return len(l.errs) >= maxFindings }
+
+// findings are those of the layers and then those of the rules, as far as they
+// are told. The last one counts the others.
+func (l *loader) findings(rules []error) []error {
+	errs, untold := append(l.errs, rules...), l.untold
+	if n := len(errs) - maxFindings; n > 0 {
+		errs, untold = errs[:maxFindings], untold+n
+	}
+	if untold == 0 {
+		return errs
+	}
+	var last *Error
+	errors.As(errs[len(errs)-1], &last) // all findings are of that type
+	where := Origin{Layer: last.Origin.Layer, Name: last.Origin.Name}
+	return append(errs, &Error{Origin: where, Message: fmt.Sprintf("%d more findings are not shown; correct these first", untold)})
 }

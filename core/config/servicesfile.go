@@ -50,7 +50,7 @@ func ParseServices(name string, text []byte) ([]Service, Origins, error) {
 			e.Origin = origin // of what is missing there is no line
 		}
 	}
-	if errs := append(l.errs, v.errs...); len(errs) != 0 {
+	if errs := l.findings(v.errs); len(errs) != 0 {
 		return nil, nil, errors.Join(errs...)
 	}
 	return l.cfg.Services, l.origins, nil

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParseServices(t *testing.T) {
@@ -84,5 +86,37 @@ func TestServicesDirIsBesideTheFile(t *testing.T) {
 	}
 	if cfg, _, _ = mustLoad(t, sources{file: "services_dir: off"}); cfg.ServicesPath() != "" {
 		t.Errorf("services_dir %q, want none", cfg.ServicesPath())
+	}
+}
+
+// A text of a megabyte costs about as much whether it is right or wrong.
+func TestManyFindingsAreBounded(t *testing.T) {
+	var unknown, wrong, lists strings.Builder
+	unknown.WriteString("name: web\nport: 80\n")
+	wrong.WriteString("services:\n")
+	lists.WriteString("services:\n")
+	for i := range 30_000 {
+		fmt.Fprintf(&unknown, "k%d: 1\n", i)
+		fmt.Fprintf(&wrong, " - {name: s%d}\n", i)
+		fmt.Fprintf(&lists, " - {name: s%d, port: 1, hosts: [], routes: []}\n", i)
+	}
+	for name, text := range map[string]string{"unknown keys": unknown.String(), "wrong values": wrong.String(), "many lists": lists.String()} {
+		t.Run(name, func(t *testing.T) {
+			begun := time.Now()
+			services, _, err := ParseServices("web.yaml", []byte(text))
+			if took := time.Since(begun); took > 20*time.Second {
+				t.Errorf("took %v", took)
+			}
+			if name == "many lists" {
+				if err != nil || len(services) != 30_000 {
+					t.Fatalf("%d services, %v", len(services), err)
+				}
+				return
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if last := lines[len(lines)-1]; len(lines) != maxFindings+1 || last != "config: web.yaml: 29900 more findings are not shown; correct these first" {
+				t.Errorf("%d lines, the last is %q", len(lines), last)
+			}
+		})
 	}
 }

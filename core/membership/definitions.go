@@ -28,7 +28,8 @@ const (
 	definitionBudget = 64 << 20
 )
 
-// definitions decides which definitions to keep and whom to ask for the rest.
+// definitions decides which definitions to keep and whom to ask for the rest,
+// and the same of vectors that are too long for a rumour.
 // It is a value: time and randomness are arguments, and it does no I/O.
 type definitions struct {
 	have  map[wire.Hash][]byte
@@ -81,13 +82,15 @@ func (d *definitions) observe(members []swim.Member, told map[wire.Hash]netip.Ad
 	live := 0
 	used := make(map[wire.Hash]bool, len(members)) // true: by a live member
 	for i := range members {
-		hash, _, ok := splitRecord(members[i].Record)
+		p, ok := splitRecord(members[i].Record)
 		alive := members[i].Value.State.Live()
 		if alive {
 			live++
 		}
-		if ok && hash != (wire.Hash{}) {
-			used[hash] = used[hash] || alive
+		for _, h := range [...]wire.Hash{p.definition, p.pulled} {
+			if ok && h != (wire.Hash{}) {
+				used[h] = used[h] || alive
+			}
 		}
 	}
 	for h, definition := range d.have {
@@ -165,7 +168,7 @@ func (d *definitions) choose(p *pull, members []swim.Member) (netip.AddrPort, bo
 		if m.Addr == p.teller {
 			told = m.Addr
 		}
-		if hash, _, ok := splitRecord(m.Record); ok && hash == p.hash {
+		if r, _ := splitRecord(m.Record); r.refers(p.hash) {
 			owners = append(owners, m.Addr)
 		} else {
 			others = append(others, m.Addr)

@@ -24,7 +24,9 @@
 // and travels as a rumour; in front of it stands the hash of the definition,
 // which is large and changes rarely. A definition is pulled over a stream by
 // whoever lacks it, first from the member that told of it, at last from its
-// owner, so that a change does not draw the whole cluster to one host.
+// owner, so that a change does not draw the whole cluster to one host. Of a
+// vector that is too long for a rumour the hash travels in its place, and it is
+// pulled in the same way.
 //
 // # Files
 //

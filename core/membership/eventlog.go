@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/core/swim"
+	"github.com/fairlead/fairlead/core/swim/wire"
 )
 
 const (
@@ -16,7 +17,7 @@ const (
 	eventLogSize = 4096
 	// eventLogBytes bounds the definitions and vectors that events keep alive
 	// although their member has newer ones: a reader of large ones may lag less.
-	eventLogBytes = 64 << 20
+	eventLogBytes = 16 << 20
 )
 
 // Event is one change of the member table, or of this node's own standing.
@@ -41,12 +42,13 @@ type Update struct {
 // readers.
 type eventLog struct {
 	mu     sync.Mutex
-	ring   []Event       // Invariant: ring[seq%size] holds event seq for last-held < seq <= last
-	held   uint64        // number of events held, at most len(ring)
-	bytes  int           // of the records in them
-	budget int           // for bytes; the newest event is held in any case
-	last   uint64        // sequence number of the newest event, 0 before the first
-	more   chan struct{} // closed and replaced by each append
+	ring   []Event           // Invariant: ring[seq%size] holds event seq for last-held < seq <= last
+	held   uint64            // number of events held, at most len(ring)
+	bytes  int               // of the records in them; a definition counts once
+	shared map[wire.Hash]int // events that refer to a definition
+	budget int               // for bytes; the newest event is held in any case
+	last   uint64            // sequence number of the newest event, 0 before the first
+	more   chan struct{}     // closed and replaced by each append
 	ended  bool
 	latest func() *Snapshot
 }
@@ -54,7 +56,7 @@ type eventLog struct {
 // newEventLog returns an empty log of size events; latest gives the snapshot
 // for resets and must include every event that was appended.
 func newEventLog(size int, latest func() *Snapshot) *eventLog {
-	return &eventLog{ring: make([]Event, size), budget: eventLogBytes, more: make(chan struct{}), latest: latest}
+	return &eventLog{ring: make([]Event, size), budget: eventLogBytes, shared: make(map[wire.Hash]int), more: make(chan struct{}), latest: latest}
 }
 
 // append adds events, which carry consecutive sequence numbers.
@@ -71,7 +73,7 @@ func (l *eventLog) append(events []Event) {
 		l.last = e.Seq
 		l.ring[e.Seq%uint64(len(l.ring))] = e
 		l.held++
-		l.bytes += recordBytes(&e)
+		l.holdLocked(&e)
 		for l.bytes > l.budget && l.held > 1 {
 			l.dropLocked()
 		}
@@ -82,12 +84,29 @@ func (l *eventLog) append(events []Event) {
 // dropLocked forgets the oldest event held.
 func (l *eventLog) dropLocked() {
 	oldest := &l.ring[(l.last-l.held+1)%uint64(len(l.ring))]
-	l.bytes -= recordBytes(oldest)
+	m := &oldest.Member
+	l.bytes -= len(m.Vector)
+	if len(m.Definition) > 0 {
+		if l.shared[m.Hash]--; l.shared[m.Hash] == 0 {
+			delete(l.shared, m.Hash)
+			l.bytes -= len(m.Definition)
+		}
+	}
 	*oldest = Event{}
 	l.held--
 }
 
-func recordBytes(e *Event) int { return len(e.Member.Definition) + len(e.Member.Vector) }
+// holdLocked counts what an event keeps alive. Those of one definition share
+// its bytes, though the states change.
+func (l *eventLog) holdLocked(e *Event) {
+	m := &e.Member
+	l.bytes += len(m.Vector)
+	if len(m.Definition) > 0 {
+		if l.shared[m.Hash]++; l.shared[m.Hash] == 1 {
+			l.bytes += len(m.Definition)
+		}
+	}
+}
 
 // end wakes all readers for good.
 func (l *eventLog) end() {

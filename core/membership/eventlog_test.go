@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/fairlead/fairlead/core/swim/wire"
 )
 
 // fill appends n events and keeps a snapshot that includes them.
@@ -58,11 +60,16 @@ func TestLargeRecordsShortenTheLog(t *testing.T) {
 	l := newEventLog(8, func() *Snapshot { s := latest; return &s })
 	l.budget = 100
 	held := func() (n, bytes int) {
+		definitions := map[wire.Hash]int{}
 		for _, e := range l.ring {
-			bytes += recordBytes(&e)
+			bytes += len(e.Member.Vector)
+			definitions[e.Member.Hash] = len(e.Member.Definition)
 			if e.Seq != 0 {
 				n++
 			}
+		}
+		for _, size := range definitions {
+			bytes += size
 		}
 		return n, bytes
 	}
@@ -71,7 +78,7 @@ func TestLargeRecordsShortenTheLog(t *testing.T) {
 			continue
 		}
 		latest = Snapshot{Seq: uint64(seq)}
-		l.append([]Event{{Seq: uint64(seq), Member: Member{Definition: make([]byte, size/2), Vector: make([]byte, size-size/2)}}})
+		l.append([]Event{{Seq: uint64(seq), Member: Member{Hash: wire.Hash{byte(seq)}, Definition: make([]byte, size/2), Vector: make([]byte, size-size/2)}}})
 		n, bytes := held()
 		if uint64(n) != l.held || bytes != l.bytes || n == 0 || bytes > l.budget && n > 1 {
 			t.Fatalf("event %d: %d events of %d bytes in the ring, %d of %d counted, at most %d allowed", seq, n, bytes, l.held, l.bytes, l.budget)
@@ -83,6 +90,29 @@ func TestLargeRecordsShortenTheLog(t *testing.T) {
 		if u, ok, _ := l.after(uint64(seq - n - 1)); seq > n && (!ok || u.Reset == nil) {
 			t.Fatalf("event %d: a reader that lags by %d got %+v, want a reset", seq, n+1, u)
 		}
+	}
+}
+
+// Health changes often: events of one definition hold it once.
+func TestADefinitionCountsOnceInTheLog(t *testing.T) {
+	var latest Snapshot
+	l := newEventLog(8, func() *Snapshot { s := latest; return &s })
+	l.budget = 100
+	definition := make([]byte, 60)
+	for seq := uint64(1); seq <= 20; seq++ {
+		latest = Snapshot{Seq: seq}
+		hash := wire.Hash{byte(1 + seq/18)} // another one from event 18 on
+		l.append([]Event{{Seq: seq, Member: Member{Hash: hash, Definition: definition, Vector: make([]byte, 5)}}})
+		want := min(seq, 8)
+		if seq >= 18 {
+			want = seq - 17 // 8 × 5 + 2 × 60 would be too much: those of the old one go
+		}
+		if l.held != want || l.bytes != len(definition)+5*int(want) {
+			t.Fatalf("after event %d: %d held of %d bytes, want %d", seq, l.held, l.bytes, want)
+		}
+	}
+	if len(l.shared) != 1 {
+		t.Errorf("%d definitions counted, want the one that events refer to", len(l.shared))
 	}
 }
 

@@ -37,15 +37,15 @@ func (m *Membership) logEvent(e swim.Event) {
 	m.log.LogAttrs(context.Background(), level, "member changed", attrs...)
 }
 
-// arrived makes events of a definition that was pulled, so that readers of
+// arrived makes events of a definition or a vector that was pulled, so that readers of
 // events miss nothing that snapshots show.
 func (o *owner) arrived(req pullRequest, now time.Time) {
 	o.dirty = true
 	for _, member := range o.node.Members() {
-		if hash, _, ok := splitRecord(member.Record); ok && hash == req.hash {
+		if p, _ := splitRecord(member.Record); p.refers(req.hash) {
 			o.pending = append(o.pending, swim.Event{
 				Kind: swim.EventRecord, Member: member, Was: member.Value, From: req.to, At: now,
-				Detail: fmt.Sprintf("definition %x pulled", req.hash),
+				Detail: fmt.Sprintf("%x pulled", req.hash),
 			})
 		}
 	}

@@ -200,15 +200,17 @@ func (m *Membership) LocalAddr() netip.AddrPort { return m.transport.LocalAddr()
 
 // SetRecord replaces this node's record: a definition that others pull and a
 // vector that is told to all, of at most MaxDefinitionBytes and MaxVectorBytes.
-// An empty definition means none. Both slices are copied.
+// A vector of more than RumourVectorBytes is pulled too: change it rarely. An
+// empty definition means none. Both slices are copied.
 func (m *Membership) SetRecord(definition, vector []byte) error {
-	hash, payload, err := joinRecord(definition, vector)
+	p, payload, err := joinRecord(definition, vector)
 	if err != nil {
 		return err
 	}
 	definition = append([]byte(nil), definition...)
+	vector = append([]byte(nil), vector...)
 	var refused error
-	if err := m.call(func(o *owner, now time.Time) { refused = o.setRecord(hash, definition, payload, now) }); err != nil {
+	if err := m.call(func(o *owner, now time.Time) { refused = o.setRecord(p, definition, vector, payload, now) }); err != nil {
 		return err
 	}
 	return refused

@@ -257,8 +257,8 @@ func (o *owner) publish(now time.Time) {
 	o.table = o.members()
 	told := map[wire.Hash]netip.AddrPort{}
 	for _, e := range o.pending {
-		if hash, _, ok := splitRecord(e.Member.Record); ok && e.From.IsValid() {
-			told[hash] = e.From
+		if p, ok := splitRecord(e.Member.Record); ok && e.From.IsValid() {
+			told[p.definition], told[p.pulled] = e.From, e.From
 		}
 	}
 	o.defs.observe(o.table, told, now)
@@ -319,11 +319,14 @@ func (o *owner) rejoin(now time.Time) {
 	o.node.Rejoin(now)
 }
 
-// setRecord replaces the own record. hash is zero if there is no definition.
-func (o *owner) setRecord(hash wire.Hash, definition, payload []byte, now time.Time) error {
-	if !o.defs.put(hash, definition) {
-		return o.noRoom(hash)
+// setRecord replaces the own record, whose payload says what p does.
+func (o *owner) setRecord(p parts, definition, vector, payload []byte, now time.Time) error {
+	o.dirty = true // also drops what is put here again if the node refuses
+	if !o.defs.put(p.definition, definition) {
+		return o.noRoom(p.definition)
 	}
-	o.dirty = true // also drops the definition again if the node refuses
+	if !o.defs.put(p.pulled, vector) {
+		return o.noRoom(p.pulled)
+	}
 	return o.node.SetRecord(payload, now)
 }

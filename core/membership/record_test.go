@@ -87,6 +87,68 @@ func TestNodeRecordsReachAll(t *testing.T) {
 	})
 }
 
+// A vector that no rumour carries is pulled by its hash, alone.
+func TestLongVectorsArePulled(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		nodes := c.startAll(5)
+		owner := nodes[2]
+		definition := bytes.Repeat([]byte("service web on 10.0.0.3:80\n"), 4000)
+		vector := func(b byte, n int) []byte { return bytes.Repeat([]byte{b}, n) }
+		has := func(vector []byte) func() bool {
+			return func() bool {
+				for _, n := range c.nodes {
+					m, _ := n.Snapshot().Find(owner.id())
+					if !m.RecordHere() || !bytes.Equal(m.Vector, vector) || !bytes.Equal(m.Definition, definition) {
+						return false
+					}
+				}
+				return true
+			}
+		}
+		pulls := func() (n float64) {
+			for _, node := range c.nodes {
+				n += node.metric(t, "pulls_total", "ok")
+			}
+			return n
+		}
+		for i, step := range []struct {
+			vector []byte
+			pulls  float64
+		}{
+			{vector(1, membership.RumourVectorBytes), 4},
+			{vector(2, membership.RumourVectorBytes+1), 8},
+			{vector(3, membership.MaxVectorBytes), 12},
+			{vector(4, 3), 12},
+		} {
+			if err := owner.SetRecord(definition, step.vector); err != nil {
+				t.Fatal(err)
+			}
+			if got := owner.Snapshot().Self; !got.RecordHere() || !bytes.Equal(got.Vector, step.vector) {
+				t.Errorf("step %d: the own vector is not in the snapshot right after SetRecord", i)
+			}
+			took := c.await(5*time.Second, "all have the vector", has(step.vector))
+			t.Logf("vector of %d bytes everywhere after %v", len(step.vector), took)
+			if got := pulls(); got != step.pulls {
+				t.Errorf("step %d: %v pulls so far, want %v", i, got, step.pulls)
+			}
+		}
+		for _, n := range c.nodes {
+			if got := n.metric(t, "definition_bytes"); got != float64(len(definition)) {
+				t.Errorf("%s holds %v bytes, want the %d of the definition: the vectors are replaced", n.cfg.Name, got, len(definition))
+			}
+		}
+		events := 0
+		for _, e := range nodes[0].history(t) {
+			if e.Kind == swim.EventRecord && e.Member.ID == owner.id() && len(e.Member.Vector) > membership.RumourVectorBytes && e.Member.RecordHere() {
+				events++
+			}
+		}
+		if events != 2 {
+			t.Errorf("%d events show a vector that was pulled, want 2", events)
+		}
+	})
+}
+
 func TestRecordsBeyondTheirCapsAreRefused(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		n := c.startAll(1)[0]

@@ -59,9 +59,16 @@ type Member struct {
 	// Definition are shared: do not write to them.
 	RecordEpoch uint64
 	RecordSeq   uint64
-	Vector      []byte
+	Vector      []byte    // nil until pulled, if it is
+	VectorHash  wire.Hash // of the vector, if it is too long for a rumour, else zero
 	Hash        wire.Hash // of the definition; zero if the node has none
 	Definition  []byte    // nil until pulled
+}
+
+// RecordHere reports whether all of the newest record is here, and nothing of
+// it has still to be pulled.
+func (m *Member) RecordHere() bool {
+	return (m.Hash == (wire.Hash{}) || m.Definition != nil) && (m.VectorHash == (wire.Hash{}) || m.Vector != nil)
 }
 
 // Live counts the members that are alive or suspect, this node included.
@@ -85,22 +92,24 @@ func (s *Snapshot) Find(id model.NodeID) (Member, bool) {
 	return Member{}, false
 }
 
-// memberOf joins a member with its definition, if that is here.
-func memberOf(m swim.Member, definition func(wire.Hash) []byte) Member {
+// memberOf joins a member with its definition and its vector, if they are here.
+func memberOf(m swim.Member, kept func(wire.Hash) []byte) Member {
 	out := Member{ID: m.ID, Name: m.Name, Addr: m.Addr, Value: m.Value, Since: m.Since, Self: m.Self, HeldUntil: m.HeldUntil}
-	if hash, vector, ok := splitRecord(m.Record); ok {
+	if p, ok := splitRecord(m.Record); ok {
 		out.RecordEpoch, out.RecordSeq = m.Record.Epoch, m.Record.Seq
-		out.Hash, out.Vector = hash, vector
-		out.Definition = definition(hash)
+		out.Hash, out.Definition = p.definition, kept(p.definition)
+		if out.VectorHash, out.Vector = p.pulled, p.vector; p.pulled != (wire.Hash{}) {
+			out.Vector = kept(p.pulled)
+		}
 	}
 	return out
 }
 
 // newSnapshot builds the sorted table.
-func newSnapshot(members []swim.Member, definition func(wire.Hash) []byte) *Snapshot {
+func newSnapshot(members []swim.Member, kept func(wire.Hash) []byte) *Snapshot {
 	s := &Snapshot{Members: make([]Member, 0, len(members))}
 	for _, m := range members {
-		s.Members = append(s.Members, memberOf(m, definition))
+		s.Members = append(s.Members, memberOf(m, kept))
 		if m.Self {
 			s.Self = s.Members[len(s.Members)-1]
 		}

@@ -90,8 +90,8 @@ const (
 	BalanceHash       Balance = 4
 )
 
-// InstanceState is what its node says of an instance: one byte of the state
-// vector. Append only.
+// InstanceState is what its node says of an instance. The number is in the
+// state vector, which has two bits for it. Append only.
 type InstanceState uint8
 
 // The states of an instance.

@@ -23,7 +23,15 @@
 //
 // # Vector
 //
-// One byte for each instance, in the order of the definition: its
-// model.InstanceState. It belongs to the definition whose hash stands before
-// it in the rumour, and to no other.
+// The model.InstanceState of each instance, in the order of the definition. It
+// belongs to the definition whose hash stands before it in the rumour, and to
+// no other. The first byte says how the rest is written; the writer takes what
+// is shorter, the first of the two if neither is:
+//
+//	1   two bits for each instance, four to a byte, from the lowest bits on
+//	2   runs: varints of count << 2 | state
+//
+// A node all of whose instances pass has a vector of three bytes or so. How
+// long one may be to travel in a rumour is core/membership's to say; others
+// are pulled, as definitions are.
 package record

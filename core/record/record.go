@@ -18,11 +18,10 @@ var ErrRecord = errors.New("record: bad node record")
 const (
 	// MaxBytes is the longest encoded definition: what members pull.
 	MaxBytes = wire.MaxDefinition
-	// MaxInstances is how many instances a node may run: each has one byte in
-	// the vector, which travels in every rumour about the node.
-	MaxInstances = wire.MaxRecordBytes - len(wire.Hash{})
+	// MaxInstances is how many instances a node may run.
+	MaxInstances = 8192
 	// MaxServices is how many services a node may define.
-	MaxServices = 1024
+	MaxServices = 8192
 	// MaxPorts bounds the ports of a service, and its intercept addresses.
 	MaxPorts = 64
 	// MaxRoutes bounds the routes of a service, and its hosts.
@@ -48,8 +47,7 @@ func (d *Definition) check() error {
 	case len(d.Services) > MaxServices:
 		return fmt.Errorf("%w: %d services on one node, at most %d: spread them over more nodes", ErrRecord, len(d.Services), MaxServices)
 	case len(d.Instances) > MaxInstances:
-		return fmt.Errorf("%w: %d instances on one node, at most %d, as each has a byte in the rumour of %d bytes about the node: spread them over more nodes",
-			ErrRecord, len(d.Instances), MaxInstances, wire.MaxRecordBytes)
+		return tooManyInstances(len(d.Instances))
 	case d.Advertise.IsValid() && (d.Advertise.IsUnspecified() || d.Advertise.IsMulticast() || d.Advertise.Zone() != ""):
 		return fmt.Errorf("%w: advertise address %v: want one that other nodes can connect to", ErrRecord, d.Advertise)
 	}

@@ -122,6 +122,14 @@ func (r *Record) after(was *Record) *Record {
 		next.Definition, next.parts = was.Definition, was.parts
 	}
 	next.Since = slices.Clone(r.Since)
+	if same {
+		for i, s := range next.States {
+			if s == was.States[i] {
+				next.Since[i] = was.Since[i]
+			}
+		}
+		return &next
+	}
 	for key, l := range next.parts.by {
 		before := was.parts.by[key]
 		if before == nil {

@@ -32,11 +32,11 @@ func newRecords(log *slog.Logger) records {
 
 func (r *records) forget(id model.NodeID) { delete(r.last, id) }
 
-// seen turns a member into an event of the view. While the definition to which
-// a vector belongs is on its way, the record before it stays.
+// seen turns a member into an event of the view. While a part of its record is
+// on its way, the record before it stays.
 func (r *records) seen(m membership.Member, at time.Time) view.Seen {
 	e := view.Seen{At: at, Member: view.Member{ID: m.ID, Name: m.Name, Addr: m.Addr, Value: m.Value, Since: m.Since}}
-	if m.RecordEpoch == 0 || m.Hash != (wire.Hash{}) && m.Definition == nil {
+	if m.RecordEpoch == 0 || !m.RecordHere() {
 		return e
 	}
 	last := r.last[m.ID]
@@ -61,11 +61,11 @@ func (r *records) read(m membership.Member, at time.Time) *read {
 	return &read{hash: m.Hash, record: view.NewRecord(definition, make([]model.InstanceState, len(definition.Instances)), at)}
 }
 
-// recordsHere reports whether the definitions of all live members are here.
+// recordsHere reports whether the records of all live members are here.
 func recordsHere(s *membership.Snapshot) bool {
 	for i := range s.Members {
 		m := &s.Members[i]
-		if m.Value.State.Live() && m.Hash != (wire.Hash{}) && m.Definition == nil {
+		if m.Value.State.Live() && !m.RecordHere() {
 			return false
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/membership"
+	"github.com/fairlead/fairlead/core/observe"
 	"github.com/fairlead/fairlead/core/pluginhost"
 	"github.com/fairlead/fairlead/core/reconcile"
 	"github.com/fairlead/fairlead/core/swim"
@@ -24,6 +25,7 @@ type planes struct {
 	agent   *Agent
 	views   *viewer.Viewer
 	metrics *reconcile.Metrics
+	flows   *observe.Hub
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -55,8 +57,15 @@ func (a *Agent) startView(c *cleanups) error {
 	}
 	c.add(func(context.Context) { metrics.Unregister(a.opts.Metrics) })
 
+	seen := observe.NewMetrics()
+	if err := seen.Register(a.opts.Metrics); err != nil {
+		return err
+	}
+	c.add(func(context.Context) { seen.Unregister(a.opts.Metrics) })
+
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &planes{agent: a, views: views, metrics: metrics, ctx: ctx, cancel: cancel}
+	p.flows = observe.New(observe.Config{Log: a.log.With("part", "observe"), Metrics: seen, Now: a.opts.Now})
 	from := a.members.Snapshot().Seq // an epoch taken after this shows as an event
 	p.renew()
 	p.running.Go(func() { p.followEpoch(from) })
@@ -152,6 +161,7 @@ func (p *planes) stop() {
 	p.mu.Lock()
 	p.cancel()
 	p.mu.Unlock()
+	p.flows.Close()
 	p.running.Wait()
 }
 
@@ -160,6 +170,7 @@ func (p *planes) ready(provider pluginhost.Provider) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx.Err() == nil {
+		p.flows.Add(provider.Name, provider.Client, provider.Lost)
 		p.running.Go(func() { p.serve(provider) })
 	}
 }

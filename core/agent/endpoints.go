@@ -38,11 +38,7 @@ func (c catalogue) Endpoints(key model.ServiceKey) (api.ServiceDetail, error) {
 	v := c.view()
 	s := v.Service(key)
 	if s == nil {
-		var names []string
-		for s := range v.Services() {
-			names = append(names, s.Key.String())
-		}
-		return api.ServiceDetail{}, refuse(api.ErrNotFound, "no node has a service %s%s", key, near(key.String(), names))
+		return api.ServiceDetail{}, c.unknown(v, key)
 	}
 	d := api.ServiceDetail{Epoch: v.Epoch, Completeness: v.Completeness.String(), Service: c.service(v, s)}
 	for _, said := range v.Definitions(key) {
@@ -55,6 +51,15 @@ func (c catalogue) Endpoints(key model.ServiceKey) (api.ServiceDetail, error) {
 		d.Endpoints = append(d.Endpoints, c.endpoint(v, key, p))
 	}
 	return d, nil
+}
+
+// unknown says that the view has no such service, and which one may be meant.
+func (catalogue) unknown(v *view.View, key model.ServiceKey) error {
+	var names []string
+	for s := range v.Services() {
+		names = append(names, s.Key.String())
+	}
+	return refuse(api.ErrNotFound, "no node has a service %s%s", key, near(key.String(), names))
 }
 
 // view is the newest one, which shows what this node last said of itself

@@ -156,6 +156,7 @@ func (a *Agent) serve(c *cleanups, b bound) {
 		Settings:  settings{a},
 		Services:  catalogue{a},
 		Registrar: a.services,
+		Traffic:   traffic{planes: a.planes},
 		Source:    source{planes: a.planes},
 		Plugins:   plugins{agent: a},
 	}, a.log.With("part", "api"))

@@ -21,6 +21,7 @@ type Backend struct {
 	Settings  Settings
 	Services  Services
 	Registrar Registrar
+	Traffic   Traffic
 	Source    pb.SnapshotSourceServer  // for providers that run by themselves
 	Plugins   fairleadv1.PluginsServer // may be nil, too
 }

@@ -184,6 +184,56 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+func TestPlaysTrafficForThoseWhoWatchIt(t *testing.T) {
+	p := New()
+	for _, bad := range []string{"0s", "x", "-1s"} {
+		if _, err := p.Configure(t.Context(), dataplane.Config{JSON: []byte(`{"traffic": "` + bad + `"}`)}); !errors.Is(err, dataplane.ErrInvalid) {
+			t.Errorf("traffic %q: %v", bad, err)
+		}
+	}
+	if _, err := p.Configure(t.Context(), dataplane.Config{JSON: []byte(`{"traffic": "1ms"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	full, empty := service("a"), service("empty") // whose endpoint drains
+	full.Endpoints = dataplane.NewEndpoints(dataplane.Endpoint{ID: 1, Addr: netip.MustParseAddrPort("127.0.0.1:9001"), Weight: 1})
+	next := (&dataplane.Snapshot{}).Edit()
+	next.Set(full)
+	next.Set(empty)
+	snapshot := next.Done()
+	if _, err := p.Reconcile(t.Context(), snapshot, dataplane.Diff(&dataplane.Snapshot{}, snapshot, nil)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	flows := make(chan dataplane.Flow, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- p.Watch(ctx, &dataplane.FlowOptions{SampleOneIn: 3}, func(e dataplane.Event) {
+			select {
+			case flows <- *e.Flow:
+			default:
+			}
+		})
+	}()
+	seen := map[dataplane.Key]dataplane.Flow{}
+	for len(seen) < 2 {
+		f := <-flows
+		seen[f.Service] = f
+	}
+	if got := p.Wanted(); len(got) != 1 || got[0].SampleOneIn != 3 {
+		t.Errorf("wanted %+v", got)
+	}
+	if f := seen[full.Key]; f.Verdict != "forwarded" || f.Endpoint == 0 || !f.Frontend.Addr.IsValid() || !f.Destination.Addr.IsValid() {
+		t.Errorf("played %+v", f)
+	}
+	if f := seen[empty.Key]; f.Verdict != "refused" || f.Endpoint != 0 || f.Reason == "" {
+		t.Errorf("played %+v", f)
+	}
+	cancel()
+	if err := <-done; err != nil || len(p.Wanted()) != 0 {
+		t.Errorf("in the end %v, wanted %v", err, p.Wanted())
+	}
+}
+
 func TestTraffic(t *testing.T) {
 	p := New()
 	events := make(chan dataplane.Event, 10)

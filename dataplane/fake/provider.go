@@ -40,9 +40,11 @@ var (
 
 // options is the provider's own configuration, the JSON of Configure.
 type options struct {
-	Refuse []string `json:"refuse"` // services to refuse
-	Delay  string   `json:"delay"`  // that Reconcile takes
-	delay  time.Duration
+	Refuse  []string `json:"refuse"`  // services to refuse
+	Delay   string   `json:"delay"`   // that Reconcile takes
+	Traffic string   `json:"traffic"` // how often Watch plays a connection to each service; empty: never
+	delay   time.Duration
+	traffic time.Duration
 }
 
 const schema = `{
@@ -50,7 +52,8 @@ const schema = `{
   "additionalProperties": false,
   "properties": {
     "refuse": {"type": "array", "items": {"type": "string"}, "description": "services, NAMESPACE/NAME, to answer as unsupported"},
-    "delay": {"type": "string", "description": "how long Reconcile takes, such as 200ms"}
+    "delay": {"type": "string", "description": "how long Reconcile takes, such as 200ms"},
+    "traffic": {"type": "string", "description": "how often a connection to each service is played for those who watch flows, such as 10ms"}
   }
 }`
 
@@ -85,7 +88,7 @@ func (p *Provider) Probe(context.Context) (dataplane.Report, error) {
 	}}}, nil
 }
 
-// Configure takes {"refuse": ["default/x"], "delay": "200ms"}.
+// Configure takes {"refuse": ["default/x"], "delay": "200ms", "traffic": "10ms"}.
 func (p *Provider) Configure(_ context.Context, c dataplane.Config) ([]dataplane.Diagnostic, error) {
 	o, err := parseOptions(c.JSON)
 	if err != nil {
@@ -116,6 +119,13 @@ func parseOptions(b []byte) (options, error) {
 			return o, fmt.Errorf("%w: fake: delay %q: want a duration such as 200ms", dataplane.ErrInvalid, o.Delay)
 		}
 		o.delay = d
+	}
+	if o.Traffic != "" {
+		d, err := time.ParseDuration(o.Traffic)
+		if err != nil || d <= 0 {
+			return o, fmt.Errorf("%w: fake: traffic %q: want a duration above 0 such as 10ms", dataplane.ErrInvalid, o.Traffic)
+		}
+		o.traffic = d
 	}
 	return o, nil
 }

@@ -12,8 +12,21 @@ import (
 
 // watcher is one call of Watch.
 type watcher struct {
-	flows bool
+	flows *dataplane.FlowOptions // nil: none
+	seen  int                    // flows, for the sample
 	emit  func(dataplane.Event)
+}
+
+// wants reports whether an event is for the watcher: of flows one in so many.
+func (w *watcher) wants(e dataplane.Event) bool {
+	if e.Flow == nil {
+		return true
+	}
+	if w.flows == nil {
+		return false
+	}
+	w.seen++
+	return w.seen%max(1, w.flows.SampleOneIn) == 0
 }
 
 // Connect plays a connection to a service: it is counted and shown to those who
@@ -30,7 +43,7 @@ func (p *Provider) Emit(e dataplane.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for w := range p.watchers {
-		if e.Flow == nil || w.flows {
+		if w.wants(e) {
 			w.emit(e)
 		}
 	}
@@ -43,17 +56,72 @@ func (p *Provider) Watching() int {
 	return len(p.watchers)
 }
 
-// Watch passes on what Emit and Connect are given.
+// Wanted are the wishes for flows of the calls of Watch under way, in no order.
+func (p *Provider) Wanted() []dataplane.FlowOptions {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []dataplane.FlowOptions
+	for w := range p.watchers {
+		if w.flows != nil {
+			out = append(out, *w.flows)
+		}
+	}
+	return out
+}
+
+// Watch passes on what Emit and Connect are given. While it wants flows, it also
+// plays the traffic that the configuration asks for.
 func (p *Provider) Watch(ctx context.Context, flows *dataplane.FlowOptions, emit func(dataplane.Event)) error {
-	w := &watcher{flows: flows != nil, emit: emit}
+	w := &watcher{flows: flows, emit: emit}
 	p.mu.Lock()
 	p.watchers[w] = true
+	every := p.options.traffic
 	p.mu.Unlock()
+	if flows != nil && every > 0 {
+		p.play(ctx, every)
+	}
 	<-ctx.Done()
 	p.mu.Lock()
 	delete(p.watchers, w)
 	p.mu.Unlock()
 	return nil
+}
+
+// play connects to each service again and again while ctx lasts: to the first
+// frontend, and from there to the first usable endpoint or none.
+func (p *Provider) play(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case at := <-tick.C:
+			for _, f := range p.played(at) {
+				p.Connect(f)
+			}
+		}
+	}
+}
+
+func (p *Provider) played(at time.Time) []dataplane.Flow {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	player := dataplane.Process{PID: 4711, Name: "player", Cgroup: "/fake", CgroupID: 1}
+	var out []dataplane.Flow
+	for _, k := range p.kernel.keys() {
+		svc := p.kernel.objects[k].svc
+		if svc == nil || len(svc.Frontends) == 0 {
+			continue
+		}
+		f := dataplane.Flow{At: at, Service: k, Frontend: svc.Frontends[0].Binding(), Verdict: "refused", Reason: "no_endpoint", Process: player}
+		if usable := svc.Usable(); len(usable) > 0 {
+			f.Endpoint, f.Verdict, f.Reason = usable[0].ID, "forwarded", ""
+			f.Destination = dataplane.Binding{Addr: usable[0].Addr, Protocol: f.Frontend.Protocol}
+		}
+		out = append(out, f)
+	}
+	return out
 }
 
 // Stats yields the number of connections of each service that had any, and what

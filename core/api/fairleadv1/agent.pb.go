@@ -2041,6 +2041,687 @@ func (x *MaintenanceResponse) GetChanged() bool {
 	return false
 }
 
+type ObserveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Service       string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`                                  // NAME or NAMESPACE/NAME; empty: all
+	Verdict       string                 `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`                                  // empty: any
+	SampleOneIn   uint32                 `protobuf:"varint,3,opt,name=sample_one_in,json=sampleOneIn,proto3" json:"sample_one_in,omitempty"`    // 0 and 1: each
+	MaxPerSecond  uint32                 `protobuf:"varint,4,opt,name=max_per_second,json=maxPerSecond,proto3" json:"max_per_second,omitempty"` // 0: 100; 10000 at most
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserveRequest) Reset() {
+	*x = ObserveRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserveRequest) ProtoMessage() {}
+
+func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
+func (*ObserveRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ObserveRequest) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *ObserveRequest) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *ObserveRequest) GetSampleOneIn() uint32 {
+	if x != nil {
+		return x.SampleOneIn
+	}
+	return 0
+}
+
+func (x *ObserveRequest) GetMaxPerSecond() uint32 {
+	if x != nil {
+		return x.MaxPerSecond
+	}
+	return 0
+}
+
+type ObserveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*ObserveResponse_Began
+	//	*ObserveResponse_Flow
+	//	*ObserveResponse_Lost
+	Item          isObserveResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserveResponse) Reset() {
+	*x = ObserveResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserveResponse) ProtoMessage() {}
+
+func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
+func (*ObserveResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ObserveResponse) GetItem() isObserveResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *ObserveResponse) GetBegan() *ObserveBegan {
+	if x != nil {
+		if x, ok := x.Item.(*ObserveResponse_Began); ok {
+			return x.Began
+		}
+	}
+	return nil
+}
+
+func (x *ObserveResponse) GetFlow() *Flow {
+	if x != nil {
+		if x, ok := x.Item.(*ObserveResponse_Flow); ok {
+			return x.Flow
+		}
+	}
+	return nil
+}
+
+func (x *ObserveResponse) GetLost() *LostFlows {
+	if x != nil {
+		if x, ok := x.Item.(*ObserveResponse_Lost); ok {
+			return x.Lost
+		}
+	}
+	return nil
+}
+
+type isObserveResponse_Item interface {
+	isObserveResponse_Item()
+}
+
+type ObserveResponse_Began struct {
+	Began *ObserveBegan `protobuf:"bytes,1,opt,name=began,proto3,oneof"` // the first answer
+}
+
+type ObserveResponse_Flow struct {
+	Flow *Flow `protobuf:"bytes,2,opt,name=flow,proto3,oneof"`
+}
+
+type ObserveResponse_Lost struct {
+	Lost *LostFlows `protobuf:"bytes,3,opt,name=lost,proto3,oneof"`
+}
+
+func (*ObserveResponse_Began) isObserveResponse_Item() {}
+
+func (*ObserveResponse_Flow) isObserveResponse_Item() {}
+
+func (*ObserveResponse_Lost) isObserveResponse_Item() {}
+
+// ObserveBegan names the data planes that are asked; those that start later are
+// asked too.
+type ObserveBegan struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Providers     []string               `protobuf:"bytes,1,rep,name=providers,proto3" json:"providers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObserveBegan) Reset() {
+	*x = ObserveBegan{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObserveBegan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObserveBegan) ProtoMessage() {}
+
+func (x *ObserveBegan) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObserveBegan.ProtoReflect.Descriptor instead.
+func (*ObserveBegan) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ObserveBegan) GetProviders() []string {
+	if x != nil {
+		return x.Providers
+	}
+	return nil
+}
+
+// Flow is one connection or datagram that a data plane decided on.
+type Flow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Provider      string                 `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
+	Service       string                 `protobuf:"bytes,3,opt,name=service,proto3" json:"service,omitempty"`                           // namespace/name; empty: none of them
+	EndpointId    uint64                 `protobuf:"fixed64,4,opt,name=endpoint_id,json=endpointId,proto3" json:"endpoint_id,omitempty"` // 0: none was chosen
+	Instance      string                 `protobuf:"bytes,5,opt,name=instance,proto3" json:"instance,omitempty"`                         // of the endpoint; empty: the view has it no more
+	Node          string                 `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`
+	Protocol      string                 `protobuf:"bytes,7,opt,name=protocol,proto3" json:"protocol,omitempty"`        // tcp, udp
+	Source        string                 `protobuf:"bytes,8,opt,name=source,proto3" json:"source,omitempty"`            // host:port; empty: not known
+	Frontend      string                 `protobuf:"bytes,9,opt,name=frontend,proto3" json:"frontend,omitempty"`        // what was asked for
+	Destination   string                 `protobuf:"bytes,10,opt,name=destination,proto3" json:"destination,omitempty"` // where it went; empty: nowhere
+	Verdict       string                 `protobuf:"bytes,11,opt,name=verdict,proto3" json:"verdict,omitempty"`         // forwarded, refused, denied, passed
+	Reason        string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`           // the provider's own word; empty: nothing to add
+	Pid           uint32                 `protobuf:"varint,13,opt,name=pid,proto3" json:"pid,omitempty"`                // 0: not known, as for those that are empty below
+	Process       string                 `protobuf:"bytes,14,opt,name=process,proto3" json:"process,omitempty"`
+	Cgroup        string                 `protobuf:"bytes,15,opt,name=cgroup,proto3" json:"cgroup,omitempty"` // below the root of cgroup v2
+	CgroupId      uint64                 `protobuf:"fixed64,16,opt,name=cgroup_id,json=cgroupId,proto3" json:"cgroup_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Flow) Reset() {
+	*x = Flow{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Flow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Flow) ProtoMessage() {}
+
+func (x *Flow) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Flow.ProtoReflect.Descriptor instead.
+func (*Flow) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Flow) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Flow) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *Flow) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *Flow) GetEndpointId() uint64 {
+	if x != nil {
+		return x.EndpointId
+	}
+	return 0
+}
+
+func (x *Flow) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *Flow) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Flow) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *Flow) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Flow) GetFrontend() string {
+	if x != nil {
+		return x.Frontend
+	}
+	return ""
+}
+
+func (x *Flow) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *Flow) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *Flow) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Flow) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Flow) GetProcess() string {
+	if x != nil {
+		return x.Process
+	}
+	return ""
+}
+
+func (x *Flow) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *Flow) GetCgroupId() uint64 {
+	if x != nil {
+		return x.CgroupId
+	}
+	return 0
+}
+
+// LostFlows counts what the caller was not given since it was told last.
+type LostFlows struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slow          uint64                 `protobuf:"varint,1,opt,name=slow,proto3" json:"slow,omitempty"`                         // it did not read them in time
+	OverRate      uint64                 `protobuf:"varint,2,opt,name=over_rate,json=overRate,proto3" json:"over_rate,omitempty"` // beyond max_per_second; data planes leave out more without counting
+	Provider      uint64                 `protobuf:"varint,3,opt,name=provider,proto3" json:"provider,omitempty"`                 // the agent did not read them in time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostFlows) Reset() {
+	*x = LostFlows{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostFlows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostFlows) ProtoMessage() {}
+
+func (x *LostFlows) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostFlows.ProtoReflect.Descriptor instead.
+func (*LostFlows) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *LostFlows) GetSlow() uint64 {
+	if x != nil {
+		return x.Slow
+	}
+	return 0
+}
+
+func (x *LostFlows) GetOverRate() uint64 {
+	if x != nil {
+		return x.OverRate
+	}
+	return 0
+}
+
+func (x *LostFlows) GetProvider() uint64 {
+	if x != nil {
+		return x.Provider
+	}
+	return 0
+}
+
+type StatsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Service       string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"` // NAME or NAMESPACE/NAME; empty: all, and those of no service
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsRequest) Reset() {
+	*x = StatsRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsRequest) ProtoMessage() {}
+
+func (x *StatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
+func (*StatsRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *StatsRequest) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+type StatsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Counters      []*Counter             `protobuf:"bytes,1,rep,name=counters,proto3" json:"counters,omitempty"` // by provider, in its own order
+	Problems      []*StatsProblem        `protobuf:"bytes,2,rep,name=problems,proto3" json:"problems,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsResponse) Reset() {
+	*x = StatsResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsResponse) ProtoMessage() {}
+
+func (x *StatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
+func (*StatsResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *StatsResponse) GetCounters() []*Counter {
+	if x != nil {
+		return x.Counters
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetProblems() []*StatsProblem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+// Counter is a number that only rises while its data plane runs, or one of the
+// two gauges programmed_services and programmed_endpoints.
+type Counter struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Provider      string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	Service       string                 `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`                           // namespace/name; empty: of the data plane as a whole
+	EndpointId    uint64                 `protobuf:"fixed64,3,opt,name=endpoint_id,json=endpointId,proto3" json:"endpoint_id,omitempty"` // 0: of the service
+	Instance      string                 `protobuf:"bytes,4,opt,name=instance,proto3" json:"instance,omitempty"`                         // of the endpoint; empty: the view has it no more
+	Node          string                 `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	Name          string                 `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
+	Value         uint64                 `protobuf:"varint,7,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Counter) Reset() {
+	*x = Counter{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Counter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Counter) ProtoMessage() {}
+
+func (x *Counter) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Counter.ProtoReflect.Descriptor instead.
+func (*Counter) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Counter) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *Counter) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *Counter) GetEndpointId() uint64 {
+	if x != nil {
+		return x.EndpointId
+	}
+	return 0
+}
+
+func (x *Counter) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *Counter) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Counter) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Counter) GetValue() uint64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+// StatsProblem is a data plane whose counters are not all there.
+type StatsProblem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Provider      string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsProblem) Reset() {
+	*x = StatsProblem{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsProblem) ProtoMessage() {}
+
+func (x *StatsProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsProblem.ProtoReflect.Descriptor instead.
+func (*StatsProblem) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *StatsProblem) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *StatsProblem) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 var File_core_api_fairleadv1_agent_proto protoreflect.FileDescriptor
 
 const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
@@ -2191,7 +2872,59 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\"/\n" +
 	"\x13MaintenanceResponse\x12\x18\n" +
-	"\achanged\x18\x01 \x01(\bR\achanged*b\n" +
+	"\achanged\x18\x01 \x01(\bR\achanged\"\x8e\x01\n" +
+	"\x0eObserveRequest\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\x12\x18\n" +
+	"\averdict\x18\x02 \x01(\tR\averdict\x12\"\n" +
+	"\rsample_one_in\x18\x03 \x01(\rR\vsampleOneIn\x12$\n" +
+	"\x0emax_per_second\x18\x04 \x01(\rR\fmaxPerSecond\"\xa3\x01\n" +
+	"\x0fObserveResponse\x121\n" +
+	"\x05began\x18\x01 \x01(\v2\x19.fairlead.v1.ObserveBeganH\x00R\x05began\x12'\n" +
+	"\x04flow\x18\x02 \x01(\v2\x11.fairlead.v1.FlowH\x00R\x04flow\x12,\n" +
+	"\x04lost\x18\x03 \x01(\v2\x16.fairlead.v1.LostFlowsH\x00R\x04lostB\x06\n" +
+	"\x04item\",\n" +
+	"\fObserveBegan\x12\x1c\n" +
+	"\tproviders\x18\x01 \x03(\tR\tproviders\"\xbe\x03\n" +
+	"\x04Flow\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
+	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x18\n" +
+	"\aservice\x18\x03 \x01(\tR\aservice\x12\x1f\n" +
+	"\vendpoint_id\x18\x04 \x01(\x06R\n" +
+	"endpointId\x12\x1a\n" +
+	"\binstance\x18\x05 \x01(\tR\binstance\x12\x12\n" +
+	"\x04node\x18\x06 \x01(\tR\x04node\x12\x1a\n" +
+	"\bprotocol\x18\a \x01(\tR\bprotocol\x12\x16\n" +
+	"\x06source\x18\b \x01(\tR\x06source\x12\x1a\n" +
+	"\bfrontend\x18\t \x01(\tR\bfrontend\x12 \n" +
+	"\vdestination\x18\n" +
+	" \x01(\tR\vdestination\x12\x18\n" +
+	"\averdict\x18\v \x01(\tR\averdict\x12\x16\n" +
+	"\x06reason\x18\f \x01(\tR\x06reason\x12\x10\n" +
+	"\x03pid\x18\r \x01(\rR\x03pid\x12\x18\n" +
+	"\aprocess\x18\x0e \x01(\tR\aprocess\x12\x16\n" +
+	"\x06cgroup\x18\x0f \x01(\tR\x06cgroup\x12\x1b\n" +
+	"\tcgroup_id\x18\x10 \x01(\x06R\bcgroupId\"X\n" +
+	"\tLostFlows\x12\x12\n" +
+	"\x04slow\x18\x01 \x01(\x04R\x04slow\x12\x1b\n" +
+	"\tover_rate\x18\x02 \x01(\x04R\boverRate\x12\x1a\n" +
+	"\bprovider\x18\x03 \x01(\x04R\bprovider\"(\n" +
+	"\fStatsRequest\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\"x\n" +
+	"\rStatsResponse\x120\n" +
+	"\bcounters\x18\x01 \x03(\v2\x14.fairlead.v1.CounterR\bcounters\x125\n" +
+	"\bproblems\x18\x02 \x03(\v2\x19.fairlead.v1.StatsProblemR\bproblems\"\xba\x01\n" +
+	"\aCounter\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x18\n" +
+	"\aservice\x18\x02 \x01(\tR\aservice\x12\x1f\n" +
+	"\vendpoint_id\x18\x03 \x01(\x06R\n" +
+	"endpointId\x12\x1a\n" +
+	"\binstance\x18\x04 \x01(\tR\binstance\x12\x12\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\x12\x12\n" +
+	"\x04name\x18\x06 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\a \x01(\x04R\x05value\"@\n" +
+	"\fStatsProblem\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error*b\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_ALIVE\x10\x01\x12\x11\n" +
@@ -2199,7 +2932,7 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\n" +
 	"STATE_DEAD\x10\x03\x12\x0e\n" +
 	"\n" +
-	"STATE_LEFT\x10\x042\xd7\x05\n" +
+	"STATE_LEFT\x10\x042\xdf\x06\n" +
 	"\x05Agent\x12A\n" +
 	"\x06Status\x12\x1a.fairlead.v1.StatusRequest\x1a\x1b.fairlead.v1.StatusResponse\x12D\n" +
 	"\aMembers\x12\x1b.fairlead.v1.MembersRequest\x1a\x1c.fairlead.v1.MembersResponse\x12C\n" +
@@ -2211,7 +2944,9 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\bRegister\x12\x1c.fairlead.v1.RegisterRequest\x1a\x1d.fairlead.v1.RegisterResponse\x12M\n" +
 	"\n" +
 	"Deregister\x12\x1e.fairlead.v1.DeregisterRequest\x1a\x1f.fairlead.v1.DeregisterResponse\x12P\n" +
-	"\vMaintenance\x12\x1f.fairlead.v1.MaintenanceRequest\x1a .fairlead.v1.MaintenanceResponseB2Z0github.com/fairlead/fairlead/core/api/fairleadv1b\x06proto3"
+	"\vMaintenance\x12\x1f.fairlead.v1.MaintenanceRequest\x1a .fairlead.v1.MaintenanceResponse\x12F\n" +
+	"\aObserve\x12\x1b.fairlead.v1.ObserveRequest\x1a\x1c.fairlead.v1.ObserveResponse0\x01\x12>\n" +
+	"\x05Stats\x12\x19.fairlead.v1.StatsRequest\x1a\x1a.fairlead.v1.StatsResponseB2Z0github.com/fairlead/fairlead/core/api/fairleadv1b\x06proto3"
 
 var (
 	file_core_api_fairleadv1_agent_proto_rawDescOnce sync.Once
@@ -2226,7 +2961,7 @@ func file_core_api_fairleadv1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_core_api_fairleadv1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_core_api_fairleadv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_core_api_fairleadv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_core_api_fairleadv1_agent_proto_goTypes = []any{
 	(State)(0),                    // 0: fairlead.v1.State
 	(*Value)(nil),                 // 1: fairlead.v1.Value
@@ -2259,19 +2994,28 @@ var file_core_api_fairleadv1_agent_proto_goTypes = []any{
 	(*DeregisterResponse)(nil),    // 28: fairlead.v1.DeregisterResponse
 	(*MaintenanceRequest)(nil),    // 29: fairlead.v1.MaintenanceRequest
 	(*MaintenanceResponse)(nil),   // 30: fairlead.v1.MaintenanceResponse
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*ObserveRequest)(nil),        // 31: fairlead.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 32: fairlead.v1.ObserveResponse
+	(*ObserveBegan)(nil),          // 33: fairlead.v1.ObserveBegan
+	(*Flow)(nil),                  // 34: fairlead.v1.Flow
+	(*LostFlows)(nil),             // 35: fairlead.v1.LostFlows
+	(*StatsRequest)(nil),          // 36: fairlead.v1.StatsRequest
+	(*StatsResponse)(nil),         // 37: fairlead.v1.StatsResponse
+	(*Counter)(nil),               // 38: fairlead.v1.Counter
+	(*StatsProblem)(nil),          // 39: fairlead.v1.StatsProblem
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 }
 var file_core_api_fairleadv1_agent_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.Value.state:type_name -> fairlead.v1.State
 	1,  // 1: fairlead.v1.Member.value:type_name -> fairlead.v1.Value
-	31, // 2: fairlead.v1.Member.since:type_name -> google.protobuf.Timestamp
-	31, // 3: fairlead.v1.Member.held_until:type_name -> google.protobuf.Timestamp
-	31, // 4: fairlead.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	40, // 2: fairlead.v1.Member.since:type_name -> google.protobuf.Timestamp
+	40, // 3: fairlead.v1.Member.held_until:type_name -> google.protobuf.Timestamp
+	40, // 4: fairlead.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
 	5,  // 5: fairlead.v1.StatusResponse.listeners:type_name -> fairlead.v1.Listener
 	2,  // 6: fairlead.v1.MembersResponse.members:type_name -> fairlead.v1.Member
 	10, // 7: fairlead.v1.EventsResponse.event:type_name -> fairlead.v1.Event
 	11, // 8: fairlead.v1.EventsResponse.resync:type_name -> fairlead.v1.Resync
-	31, // 9: fairlead.v1.Event.at:type_name -> google.protobuf.Timestamp
+	40, // 9: fairlead.v1.Event.at:type_name -> google.protobuf.Timestamp
 	2,  // 10: fairlead.v1.Event.member:type_name -> fairlead.v1.Member
 	1,  // 11: fairlead.v1.Event.was:type_name -> fairlead.v1.Value
 	2,  // 12: fairlead.v1.Resync.members:type_name -> fairlead.v1.Member
@@ -2280,35 +3024,45 @@ var file_core_api_fairleadv1_agent_proto_depIdxs = []int32{
 	19, // 15: fairlead.v1.EndpointsResponse.service:type_name -> fairlead.v1.Service
 	22, // 16: fairlead.v1.EndpointsResponse.definitions:type_name -> fairlead.v1.Definition
 	23, // 17: fairlead.v1.EndpointsResponse.endpoints:type_name -> fairlead.v1.Endpoint
-	31, // 18: fairlead.v1.Definition.registered:type_name -> google.protobuf.Timestamp
-	31, // 19: fairlead.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	40, // 18: fairlead.v1.Definition.registered:type_name -> google.protobuf.Timestamp
+	40, // 19: fairlead.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
 	24, // 20: fairlead.v1.Endpoint.checks:type_name -> fairlead.v1.CheckResult
-	31, // 21: fairlead.v1.CheckResult.at:type_name -> google.protobuf.Timestamp
-	3,  // 22: fairlead.v1.Agent.Status:input_type -> fairlead.v1.StatusRequest
-	6,  // 23: fairlead.v1.Agent.Members:input_type -> fairlead.v1.MembersRequest
-	8,  // 24: fairlead.v1.Agent.Events:input_type -> fairlead.v1.EventsRequest
-	12, // 25: fairlead.v1.Agent.Leave:input_type -> fairlead.v1.LeaveRequest
-	14, // 26: fairlead.v1.Agent.Config:input_type -> fairlead.v1.ConfigRequest
-	17, // 27: fairlead.v1.Agent.Services:input_type -> fairlead.v1.ServicesRequest
-	20, // 28: fairlead.v1.Agent.Endpoints:input_type -> fairlead.v1.EndpointsRequest
-	25, // 29: fairlead.v1.Agent.Register:input_type -> fairlead.v1.RegisterRequest
-	27, // 30: fairlead.v1.Agent.Deregister:input_type -> fairlead.v1.DeregisterRequest
-	29, // 31: fairlead.v1.Agent.Maintenance:input_type -> fairlead.v1.MaintenanceRequest
-	4,  // 32: fairlead.v1.Agent.Status:output_type -> fairlead.v1.StatusResponse
-	7,  // 33: fairlead.v1.Agent.Members:output_type -> fairlead.v1.MembersResponse
-	9,  // 34: fairlead.v1.Agent.Events:output_type -> fairlead.v1.EventsResponse
-	13, // 35: fairlead.v1.Agent.Leave:output_type -> fairlead.v1.LeaveResponse
-	15, // 36: fairlead.v1.Agent.Config:output_type -> fairlead.v1.ConfigResponse
-	18, // 37: fairlead.v1.Agent.Services:output_type -> fairlead.v1.ServicesResponse
-	21, // 38: fairlead.v1.Agent.Endpoints:output_type -> fairlead.v1.EndpointsResponse
-	26, // 39: fairlead.v1.Agent.Register:output_type -> fairlead.v1.RegisterResponse
-	28, // 40: fairlead.v1.Agent.Deregister:output_type -> fairlead.v1.DeregisterResponse
-	30, // 41: fairlead.v1.Agent.Maintenance:output_type -> fairlead.v1.MaintenanceResponse
-	32, // [32:42] is the sub-list for method output_type
-	22, // [22:32] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	40, // 21: fairlead.v1.CheckResult.at:type_name -> google.protobuf.Timestamp
+	33, // 22: fairlead.v1.ObserveResponse.began:type_name -> fairlead.v1.ObserveBegan
+	34, // 23: fairlead.v1.ObserveResponse.flow:type_name -> fairlead.v1.Flow
+	35, // 24: fairlead.v1.ObserveResponse.lost:type_name -> fairlead.v1.LostFlows
+	40, // 25: fairlead.v1.Flow.at:type_name -> google.protobuf.Timestamp
+	38, // 26: fairlead.v1.StatsResponse.counters:type_name -> fairlead.v1.Counter
+	39, // 27: fairlead.v1.StatsResponse.problems:type_name -> fairlead.v1.StatsProblem
+	3,  // 28: fairlead.v1.Agent.Status:input_type -> fairlead.v1.StatusRequest
+	6,  // 29: fairlead.v1.Agent.Members:input_type -> fairlead.v1.MembersRequest
+	8,  // 30: fairlead.v1.Agent.Events:input_type -> fairlead.v1.EventsRequest
+	12, // 31: fairlead.v1.Agent.Leave:input_type -> fairlead.v1.LeaveRequest
+	14, // 32: fairlead.v1.Agent.Config:input_type -> fairlead.v1.ConfigRequest
+	17, // 33: fairlead.v1.Agent.Services:input_type -> fairlead.v1.ServicesRequest
+	20, // 34: fairlead.v1.Agent.Endpoints:input_type -> fairlead.v1.EndpointsRequest
+	25, // 35: fairlead.v1.Agent.Register:input_type -> fairlead.v1.RegisterRequest
+	27, // 36: fairlead.v1.Agent.Deregister:input_type -> fairlead.v1.DeregisterRequest
+	29, // 37: fairlead.v1.Agent.Maintenance:input_type -> fairlead.v1.MaintenanceRequest
+	31, // 38: fairlead.v1.Agent.Observe:input_type -> fairlead.v1.ObserveRequest
+	36, // 39: fairlead.v1.Agent.Stats:input_type -> fairlead.v1.StatsRequest
+	4,  // 40: fairlead.v1.Agent.Status:output_type -> fairlead.v1.StatusResponse
+	7,  // 41: fairlead.v1.Agent.Members:output_type -> fairlead.v1.MembersResponse
+	9,  // 42: fairlead.v1.Agent.Events:output_type -> fairlead.v1.EventsResponse
+	13, // 43: fairlead.v1.Agent.Leave:output_type -> fairlead.v1.LeaveResponse
+	15, // 44: fairlead.v1.Agent.Config:output_type -> fairlead.v1.ConfigResponse
+	18, // 45: fairlead.v1.Agent.Services:output_type -> fairlead.v1.ServicesResponse
+	21, // 46: fairlead.v1.Agent.Endpoints:output_type -> fairlead.v1.EndpointsResponse
+	26, // 47: fairlead.v1.Agent.Register:output_type -> fairlead.v1.RegisterResponse
+	28, // 48: fairlead.v1.Agent.Deregister:output_type -> fairlead.v1.DeregisterResponse
+	30, // 49: fairlead.v1.Agent.Maintenance:output_type -> fairlead.v1.MaintenanceResponse
+	32, // 50: fairlead.v1.Agent.Observe:output_type -> fairlead.v1.ObserveResponse
+	37, // 51: fairlead.v1.Agent.Stats:output_type -> fairlead.v1.StatsResponse
+	40, // [40:52] is the sub-list for method output_type
+	28, // [28:40] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_core_api_fairleadv1_agent_proto_init() }
@@ -2320,13 +3074,18 @@ func file_core_api_fairleadv1_agent_proto_init() {
 		(*EventsResponse_Event)(nil),
 		(*EventsResponse_Resync)(nil),
 	}
+	file_core_api_fairleadv1_agent_proto_msgTypes[31].OneofWrappers = []any{
+		(*ObserveResponse_Began)(nil),
+		(*ObserveResponse_Flow)(nil),
+		(*ObserveResponse_Lost)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_api_fairleadv1_agent_proto_rawDesc), len(file_core_api_fairleadv1_agent_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   30,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,8 @@ const (
 	Agent_Register_FullMethodName    = "/fairlead.v1.Agent/Register"
 	Agent_Deregister_FullMethodName  = "/fairlead.v1.Agent/Deregister"
 	Agent_Maintenance_FullMethodName = "/fairlead.v1.Agent/Maintenance"
+	Agent_Observe_FullMethodName     = "/fairlead.v1.Agent/Observe"
+	Agent_Stats_FullMethodName       = "/fairlead.v1.Agent/Stats"
 )
 
 // AgentClient is the client API for Agent service.
@@ -70,6 +72,13 @@ type AgentClient interface {
 	// Maintenance takes instances of this node out of service, or puts them back:
 	// meanwhile they drain. It outlives a restart of the agent.
 	Maintenance(ctx context.Context, in *MaintenanceRequest, opts ...grpc.CallOption) (*MaintenanceResponse, error)
+	// Observe streams what the data planes of this node decide on connections from
+	// now on, until the caller ends it: sampled, and at most so many a second. While
+	// nobody observes nothing is asked of data planes. A caller that reads slowly
+	// loses flows and is told how many. RESOURCE_EXHAUSTED: 32 observe already.
+	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObserveResponse], error)
+	// Stats asks the data planes of this node for their counters.
+	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
 }
 
 type agentClient struct {
@@ -189,6 +198,35 @@ func (c *agentClient) Maintenance(ctx context.Context, in *MaintenanceRequest, o
 	return out, nil
 }
 
+func (c *agentClient) Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObserveResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[1], Agent_Observe_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ObserveRequest, ObserveResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_ObserveClient = grpc.ServerStreamingClient[ObserveResponse]
+
+func (c *agentClient) Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StatsResponse)
+	err := c.cc.Invoke(ctx, Agent_Stats_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServer is the server API for Agent service.
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
@@ -224,6 +262,13 @@ type AgentServer interface {
 	// Maintenance takes instances of this node out of service, or puts them back:
 	// meanwhile they drain. It outlives a restart of the agent.
 	Maintenance(context.Context, *MaintenanceRequest) (*MaintenanceResponse, error)
+	// Observe streams what the data planes of this node decide on connections from
+	// now on, until the caller ends it: sampled, and at most so many a second. While
+	// nobody observes nothing is asked of data planes. A caller that reads slowly
+	// loses flows and is told how many. RESOURCE_EXHAUSTED: 32 observe already.
+	Observe(*ObserveRequest, grpc.ServerStreamingServer[ObserveResponse]) error
+	// Stats asks the data planes of this node for their counters.
+	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -263,6 +308,12 @@ func (UnimplementedAgentServer) Deregister(context.Context, *DeregisterRequest) 
 }
 func (UnimplementedAgentServer) Maintenance(context.Context, *MaintenanceRequest) (*MaintenanceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Maintenance not implemented")
+}
+func (UnimplementedAgentServer) Observe(*ObserveRequest, grpc.ServerStreamingServer[ObserveResponse]) error {
+	return status.Error(codes.Unimplemented, "method Observe not implemented")
+}
+func (UnimplementedAgentServer) Stats(context.Context, *StatsRequest) (*StatsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -458,6 +509,35 @@ func _Agent_Maintenance_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Observe_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ObserveRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServer).Observe(m, &grpc.GenericServerStream[ObserveRequest, ObserveResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_ObserveServer = grpc.ServerStreamingServer[ObserveResponse]
+
+func _Agent_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StatsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Stats(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Stats_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Stats(ctx, req.(*StatsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Agent_ServiceDesc is the grpc.ServiceDesc for Agent service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -501,11 +581,20 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Maintenance",
 			Handler:    _Agent_Maintenance_Handler,
 		},
+		{
+			MethodName: "Stats",
+			Handler:    _Agent_Stats_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Events",
 			Handler:       _Agent_Events_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Observe",
+			Handler:       _Agent_Observe_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 )
 
 // result sorts the outcomes of probes, for metrics.
@@ -51,9 +52,9 @@ func clip(s string) string {
 		s = s[:MaxOutputBytes]
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f {
-			return -1
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return -1 // also what controls a terminal in one character, or turns its line around
 	}, strings.ToValidUTF8(s, ""))
 }

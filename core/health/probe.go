@@ -21,6 +21,7 @@ type probe struct {
 	target  netip.AddrPort
 	request []byte // all that is sent
 	timeout time.Duration
+	patient bool   // it may take its whole timeout
 	last    string // output of the probe before: the same answer again takes no memory
 }
 
@@ -36,7 +37,7 @@ type flight struct {
 }
 
 func (e *entry) probe() probe {
-	return probe{entry: e, kind: e.check.Kind, target: e.target, request: e.request, timeout: e.check.timeout(), last: e.last.output}
+	return probe{entry: e, kind: e.check.Kind, target: e.target, request: e.request, timeout: e.check.timeout(), patient: e.mayHang(), last: e.last.output}
 }
 
 func (f *flight) deadline() time.Time { return f.began.Add(f.timeout) }

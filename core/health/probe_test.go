@@ -411,3 +411,11 @@ func TestFailuresAreSorted(t *testing.T) {
 		}
 	}
 }
+
+// What a backend says cannot steer the terminal that shows it.
+func TestOutputIsPlainText(t *testing.T) {
+	const said = "a\x1b[31mb\x9bc\u009b2Jd\u202ee\u2028f\x7f\n\tä 1"
+	if got, want := clip(said), "a[31mbc2Jdef\n\tä 1"; got != want {
+		t.Errorf("shown as %q, want %q", got, want)
+	}
+}

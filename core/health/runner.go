@@ -47,6 +47,7 @@ type Runner struct {
 	mu      sync.Mutex // guards what follows
 	table   *table
 	running int       // probes under way
+	patient int       // those among them that may hang
 	handed  int       // those among them that are with workers
 	workers int       // goroutines
 	wakeAt  time.Time // until when the scheduler sleeps; zero: until it is woken
@@ -177,15 +178,24 @@ func (r *Runner) due(due []probe) []probe {
 	defer r.mu.Unlock()
 	now := r.cfg.Now()
 	for r.running < r.cfg.MaxProbes {
-		e := r.table.take(now)
+		e := r.table.take(now, r.isPatient())
 		if e == nil {
 			break
 		}
 		r.running++
-		due = append(due, e.probe())
+		p := e.probe()
+		if p.patient {
+			r.patient++
+		}
+		due = append(due, p)
 	}
 	return due
 }
+
+// isPatient reports whether there is room for a probe that may hang. Those get
+// three quarters of it, so that they never keep the others from their turn. The
+// mutex is held.
+func (r *Runner) isPatient() bool { return r.patient < max(1, r.cfg.MaxProbes*3/4) }
 
 // rest returns whether OnChange is owed, and how long there is nothing to do
 // unless woken.
@@ -194,9 +204,10 @@ func (r *Runner) rest() (changed bool, sleep time.Duration) {
 	defer r.mu.Unlock()
 	changed, r.changed = r.changed, false
 	r.metrics.running.Set(float64(r.running))
-	next, waits := r.table.next()
-	r.starved = waits && r.running == r.cfg.MaxProbes
-	if !waits || r.starved {
+	next, waits := r.table.next(r.isPatient())
+	full := r.running == r.cfg.MaxProbes
+	r.starved = waits && full || len(r.table.patient) > 0 && !r.isPatient()
+	if !waits || full {
 		r.wakeAt = time.Time{}
 		return changed, time.Hour // until a worker or Set wakes it
 	}
@@ -233,6 +244,9 @@ func (r *Runner) finish(f *flight, out outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--
+	if f.patient {
+		r.patient--
+	}
 	if f.handed {
 		r.handed--
 	}
@@ -257,7 +271,7 @@ func (r *Runner) note(ch changes) {
 	if ch.checks {
 		signal(r.save)
 	}
-	if due, waits := r.table.next(); ch.instances || r.starved || ch.nextEarlier && waits && (r.wakeAt.IsZero() || due.Before(r.wakeAt.Add(-quantum))) {
+	if due, waits := r.table.next(r.isPatient()); ch.instances || r.starved || ch.nextEarlier && waits && (r.wakeAt.IsZero() || due.Before(r.wakeAt.Add(-quantum))) {
 		r.starved = false
 		signal(r.wake)
 	}

@@ -203,6 +203,36 @@ func TestHangingInstancesDoNotStopTheOthers(t *testing.T) {
 	eventually(t, "all connections are closed", func() bool { return open.Load() == 0 })
 }
 
+// Checks that hang for a minute each, more than there is room for, take nothing
+// from one that is answered.
+func TestLongHangsLeaveRoom(t *testing.T) {
+	hang := serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer s.Close()
+	w := newWaiter()
+	const room = 8
+	r := start(t, Config{OnChange: w.onChange, MaxProbes: room})
+	list := []Instance{{Key: keyOf("up"), Addr: addrOf(t, s), Checks: []Check{httpCheck("/", 100*time.Millisecond)}}}
+	r.Set(list)
+	w.until(t, r, keyOf("up"), true)
+	for i := range 10 * room {
+		list = append(list, Instance{Key: keyOf(fmt.Sprint("hang", i)), Addr: hang, Checks: []Check{{Kind: HTTP, Path: "/", Interval: time.Minute, Timeout: time.Minute}}})
+	}
+	r.Set(list)
+	eventually(t, "the hanging fill their part", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.patient == room*3/4
+	})
+	before := asked.Load()
+	eventually(t, "the other is asked on", func() bool { return asked.Load() >= before+10 })
+	if r.mu.Lock(); r.patient != room*3/4 {
+		t.Errorf("%d that hang run at once, want %d", r.patient, room*3/4)
+	}
+	r.mu.Unlock()
+}
+
 func TestCloseEndsProbesAndKeepsStates(t *testing.T) {
 	accepted := make(chan struct{}, 100)
 	addr := serve(t, func(c net.Conn) {

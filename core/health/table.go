@@ -16,7 +16,8 @@ import (
 // either waiting or running, never both.
 type table struct {
 	instances map[InstanceKey]*instance
-	waiting   queue
+	waiting   queue  // checks that end soon
+	patient   queue  // those that may not
 	kept      memory // of the process before; what is used is taken out
 
 	// Sums over the table.
@@ -57,6 +58,21 @@ type changes struct {
 	toPassing   int  // instances that became so
 	toCritical  int
 	nextEarlier bool // something may be due before what was due next
+}
+
+// soon is how long a check takes that does not hold up others.
+const soon = time.Second
+
+// mayHang reports whether the next probe may take its whole timeout, as far as
+// can be told from the last one. It changes only while e is in no queue.
+func (e *entry) mayHang() bool { return !e.probed || e.last.took > soon }
+
+// queueOf is where e waits.
+func (t *table) queueOf(e *entry) *queue {
+	if e.mayHang() {
+		return &t.patient
+	}
+	return &t.waiting
 }
 
 func newTable(kept memory) *table {
@@ -187,7 +203,7 @@ func (t *table) newEntry(in *instance, c Check, id string, now time.Time, u floa
 		e.verdict.passing = true
 		t.passingChecks++
 	}
-	t.waiting.put(e, firstDue(now, c.Interval, u))
+	t.queueOf(e).put(e, firstDue(now, c.Interval, u))
 	ch.nextEarlier = true
 	return e
 }
@@ -201,7 +217,7 @@ func (t *table) retime(e *entry, c Check, now time.Time, u float64, ch *changes)
 		return
 	}
 	if due := now.Add(part(c.Interval, u)); due.Before(e.due) {
-		t.waiting.put(e, due)
+		t.queueOf(e).put(e, due)
 		ch.nextEarlier = true
 	}
 }
@@ -213,7 +229,7 @@ func (t *table) forget(in *instance, ch *changes) {
 			continue
 		}
 		e.of = nil
-		t.waiting.drop(e)
+		t.queueOf(e).drop(e)
 		t.checks--
 		if e.verdict.passing {
 			t.passingChecks--
@@ -223,20 +239,37 @@ func (t *table) forget(in *instance, ch *changes) {
 }
 
 // take returns a check that is due, and marks it as running; nil: none is.
-func (t *table) take(now time.Time) *entry {
-	e := t.waiting.take(now)
+// Those that may hang are left out unless patient is set.
+func (t *table) take(now time.Time, patient bool) *entry {
+	q := t.earliest(patient)
+	if q == nil {
+		return nil
+	}
+	e := q.take(now)
 	if e != nil {
 		e.running = true
 	}
 	return e
 }
 
-// next is when the next check is due; false: none waits.
-func (t *table) next() (time.Time, bool) {
-	if len(t.waiting) == 0 {
+// next is when the next check that take may return is due; false: none waits.
+func (t *table) next(patient bool) (time.Time, bool) {
+	q := t.earliest(patient)
+	if q == nil {
 		return time.Time{}, false
 	}
-	return t.waiting[0].due, true
+	return (*q)[0].due, true
+}
+
+// earliest is the queue whose first check is due first, nil if none waits.
+func (t *table) earliest(patient bool) *queue {
+	switch {
+	case patient && len(t.patient) > 0 && (len(t.waiting) == 0 || t.patient[0].due.Before(t.waiting[0].due)):
+		return &t.patient
+	case len(t.waiting) > 0:
+		return &t.waiting
+	}
+	return nil
 }
 
 // finish takes in the outcome of a probe that take began.
@@ -248,8 +281,9 @@ func (t *table) finish(e *entry, out outcome, now time.Time, u float64) changes 
 		return ch
 	}
 	e.last, e.at = out, now
-	t.waiting.put(e, nextDue(e.due, now, e.check.Interval, !e.probed, u))
+	first := !e.probed
 	e.probed = true
+	t.queueOf(e).put(e, nextDue(e.due, now, e.check.Interval, first, u))
 	ch.nextEarlier = e.place == 0
 	was := in.passing()
 	if !e.verdict.observe(out.ok(), e.check) {

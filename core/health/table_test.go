@@ -29,7 +29,7 @@ var (
 // probeAll lets everything due at now end with out, and returns how many.
 func probeAll(tb *table, now time.Time, out outcome) int {
 	n := 0
-	for e := tb.take(now); e != nil; e = tb.take(now) {
+	for e := tb.take(now, true); e != nil; e = tb.take(now, true) {
 		tb.finish(e, out, now, 0.5)
 		n++
 	}
@@ -74,7 +74,7 @@ func TestLongIntervalsSpreadFurther(t *testing.T) {
 	for at := time.Duration(0); at < 10*interval; at += time.Second {
 		n := 0
 		now := epoch.Add(at)
-		for e := tb.take(now); e != nil; e = tb.take(now) {
+		for e := tb.take(now, true); e != nil; e = tb.take(now, true) {
 			tb.finish(e, pass, now, rnd.Float64())
 			n++
 		}
@@ -161,7 +161,7 @@ func TestAShorterIntervalBeginsAtOnce(t *testing.T) {
 	probeAll(tb, epoch.Add(time.Second), pass)
 	in.Checks = []Check{{Kind: TCP, Interval: time.Second}}
 	ch := tb.set([]Instance{in}, epoch.Add(2*time.Second), half)
-	if due, _ := tb.next(); !ch.nextEarlier || due.Sub(epoch) > 3*time.Second {
+	if due, _ := tb.next(true); !ch.nextEarlier || due.Sub(epoch) > 3*time.Second {
 		t.Errorf("the next probe is due after %s (%+v), want within a second of the change", due.Sub(epoch), ch)
 	}
 }
@@ -244,7 +244,7 @@ func checkTable(t *testing.T, tb *table) {
 			if e.place >= 0 {
 				waiting++
 			}
-			if usable := !strings.Contains(e.id, "(bad)"); e.of != in || (e.place >= 0) == e.running && usable || e.place >= 0 && tb.waiting[e.place] != e {
+			if usable := !strings.Contains(e.id, "(bad)"); e.of != in || (e.place >= 0) == e.running && usable || e.place >= 0 && (*tb.queueOf(e))[e.place] != e {
 				t.Fatalf("%s: entry %+v", key, e)
 			}
 		}
@@ -255,9 +255,9 @@ func checkTable(t *testing.T, tb *table) {
 			t.Fatalf("%s counts %d critical checks, has %d", key, in.critical, critical)
 		}
 	}
-	if checks != tb.checks || passing != tb.passingChecks || instances != tb.passingInstances || waiting != len(tb.waiting) {
+	if checks != tb.checks || passing != tb.passingChecks || instances != tb.passingInstances || waiting != len(tb.waiting)+len(tb.patient) {
 		t.Fatalf("the table counts %d checks, %d passing, %d instances passing and %d waiting, has %d, %d, %d, %d",
-			tb.checks, tb.passingChecks, tb.passingInstances, len(tb.waiting), checks, passing, instances, waiting)
+			tb.checks, tb.passingChecks, tb.passingInstances, len(tb.waiting)+len(tb.patient), checks, passing, instances, waiting)
 	}
 }
 
@@ -300,7 +300,7 @@ func TestTableIsItsTwin(t *testing.T) {
 				}
 				twin = next
 			case 1, 2:
-				if e := tb.take(now); e != nil {
+				if e := tb.take(now, true); e != nil {
 					running = append(running, e)
 				}
 			case 3:

@@ -35,7 +35,7 @@ type object map[string]any
 type web struct {
 	*agent
 	run      *netns.Process // of the instance
-	settings object         // of the data plane
+	settings object         // of the data plane; nil: the host has none
 	services []object       // beyond the one instance of web
 }
 
@@ -71,10 +71,17 @@ func (w *web) defines() object {
 // start starts the agent, and with it the data plane, unless that is there.
 func (w *web) start() {
 	w.t.Helper()
-	services := append([]object{{"name": "web", "port": 80, "instances": []object{w.defines()}}}, w.services...)
+	services := w.services
+	if w.run != nil {
+		services = append([]object{{"name": "web", "port": 80, "instances": []object{w.defines()}}}, services...)
+	}
+	plane, plugins := "l7", object{"l7": w.settings}
+	if w.settings == nil {
+		plane, plugins = "off", nil
+	}
 	w.args = []string{
-		"--dataplane", "l7", "--plugins", text(w.t, object{"l7": w.settings}), "--services", text(w.t, services),
-		"--log.format", "json", "--log.level", "debug", "--api.listen", "off", "--dns.listen", "off",
+		"--dataplane", plane, "--plugins", text(w.t, plugins), "--services", text(w.t, services),
+		"--log.format", "json", "--api.listen", "off", "--dns.listen", "off",
 	}
 	w.env = []string{"FAIRLEAD_PLUGIN_DIRS=" + w.pluginDir()}
 	if _, err := os.Stat(w.pluginDir()); err != nil {
@@ -149,14 +156,13 @@ func (w *web) reaches(names ...string) func() error {
 	}
 }
 
-// proxyLog is what the data plane of the host has logged: one that outlives its
-// agent writes a file.
-func (w *web) proxyLog() string {
-	text, err := os.ReadFile(filepath.Join(w.runDir(), "l7.log"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return string(text)
+// standalone makes the host's data plane one that runs by itself and that the
+// agent adopts.
+func (w *web) standalone(args ...string) *netns.Process {
+	w.t.Helper()
+	socket := filepath.Join(w.dir+".l7", "provider.sock")
+	w.settings = object{"socket": socket}
+	return w.alone(append(args, "--provider-socket", socket)...)
 }
 
 // text is v as JSON.

@@ -425,6 +425,34 @@ func TestATrialIsNotPutOffForEver(t *testing.T) {
 	}
 }
 
+// Where all have failed they are chosen nevertheless, and as often as requests
+// come. That must not keep them out for long once they are back.
+func TestOnlyATrialThatWasDueLengthensTheEjection(t *testing.T) {
+	w := newWorld(t, service(0, several(2)...))
+	w.fail(start, 1)
+	w.fail(start, 2)
+	for i := range 100 {
+		now := at(time.Duration(i) * 5 * time.Millisecond)
+		first := w.pick(now, Choice{})
+		first.Failed(now, w.rnd)
+		again := w.pick(now, Choice{Tried: []*Endpoint{first.Endpoint}})
+		again.Failed(now, w.rnd)
+		first.Release()
+		again.Release()
+	}
+	now := at(1101 * time.Millisecond)
+	tried := map[uint64]bool{}
+	for range 2 {
+		l := w.pick(now, Choice{})
+		tried[l.Endpoint.ID()] = true
+		l.Succeeded(now, time.Millisecond)
+		l.Release()
+	}
+	if len(tried) != 2 || w.endpoint(1).Ejected() || w.endpoint(2).Ejected() {
+		t.Errorf("a back-off after the failure only %v were tried: requests in between made the ejection longer", tried)
+	}
+}
+
 func TestManyFailuresAtOnceAreOne(t *testing.T) {
 	w := newWorld(t, service(dataplane.BalanceRoundRobin, several(2)...))
 	var leases []Lease

@@ -58,7 +58,7 @@ func (p *Pool) Pick(now time.Time, rnd Source, c Choice) (l Lease, ok bool) {
 	if due >= p.due.Load() && len(c.Tried) == 0 {
 		if e := p.takeTrial(t, due); e != nil {
 			e.inFlight.Add(1)
-			return Lease{Endpoint: e, pool: p, trial: true}, true
+			return Lease{Endpoint: e, pool: p, trial: true, due: true}, true
 		}
 	}
 	from := &v.live
@@ -125,7 +125,8 @@ func (p *Pool) Endpoints() []*Endpoint { return slices.Clone(p.view.Load().endpo
 type Lease struct {
 	Endpoint *Endpoint
 	pool     *Pool
-	trial    bool
+	trial    bool // it was ejected
+	due      bool // and this is the trial that the back-off ended with
 }
 
 // Trial reports whether the endpoint was ejected when it was chosen.
@@ -148,14 +149,16 @@ func (l Lease) Succeeded(now time.Time, latency time.Duration) {
 }
 
 // Failed says that a connect was refused or timed out, or that no first byte
-// came in time. The endpoint is ejected, or ejected for longer if this was a
-// trial.
+// came in time. The endpoint is ejected, or ejected for longer if this was
+// the trial that was due.
 func (l Lease) Failed(now time.Time, rnd Source) {
 	p, e := l.pool, l.Endpoint
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e.Ejected() && !l.trial {
-		return // one of many that were on their way when the first one failed
+	if e.Ejected() && !l.due {
+		// One of many that were on their way when the first one failed, or that
+		// came here for want of another: those say nothing new.
+		return
 	}
 	e.failures++
 	d := p.backoff(e.failures)

@@ -17,7 +17,8 @@
 // sends its next request when it has the whole answer. It counts the answers, the
 // backend counts the requests, and both numbers have to be equal. Latencies are
 // those of full load, so they say how fast a proxy is, not how it fares at a
-// rate that it can bear.
+// rate that it can bear. The column direct is the backend asked without a proxy:
+// its CPU is the backend's.
 //
 // Rounds are interleaved: in each one, every proxy has its window, beginning with
 // another one each time. Ratios are those of windows in the same round; shown

@@ -121,6 +121,8 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 		a.deregisterCommand(),
 		a.maintenanceCommand(),
 		a.eventsCommand(),
+		a.observeCommand(),
+		a.statsCommand(),
 		a.leaveCommand(),
 		a.configCommand(),
 		a.devCommand(),

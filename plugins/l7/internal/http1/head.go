@@ -146,7 +146,9 @@ func (h *head) field(line []byte, s *Scanner) *Refusal {
 			if h.upgrades++; h.upgrades > 1 {
 				return bad("two Upgrade headers")
 			}
-			if h.ws = is(value, "websocket"); !h.ws {
+			if h.ws = is(value, "websocket"); is(value, "h2c") {
+				return &Refusal{http.StatusNotImplemented, "an upgrade to h2c: HTTP/2 is not served by upgrade"}
+			} else if !h.ws {
 				return &Refusal{http.StatusNotImplemented, "an upgrade to anything but websocket"}
 			}
 		}
@@ -165,7 +167,7 @@ func (h *head) field(line []byte, s *Scanner) *Refusal {
 			return h.contentLength(value)
 		}
 		if is(name, "http2-settings") {
-			return &Refusal{http.StatusNotImplemented, "HTTP2-Settings: HTTP/2 by upgrade is not served"}
+			return &Refusal{http.StatusNotImplemented, "HTTP2-Settings: HTTP/2 is not served by upgrade"}
 		}
 	case len("Transfer-Encoding"):
 		if is(name, "transfer-encoding") {

@@ -70,6 +70,17 @@ func Handler(next http.Handler, refused func(*http.Request, *Refusal)) http.Hand
 	})
 }
 
+// Linger ends the answers, and gives a client whose body was refused time to read
+// the last one: closing with bytes unread resets the connection. It is for a
+// handler that has flushed its answer and is done; nobody else may read.
+func (g *Guard) Linger() {
+	if g.CloseWrite() != nil {
+		return
+	}
+	_ = g.Conn.SetReadDeadline(time.Now().Add(drainTime))
+	_, _ = io.CopyN(io.Discard, g.Conn, maxDrainBytes)
+}
+
 // answer writes a refusal and gives the client time to read it.
 func (g *Guard) answer(w http.ResponseWriter, refusal *Refusal) {
 	body := refusal.Reason + "\n"
@@ -78,6 +89,7 @@ func (g *Guard) answer(w http.ResponseWriter, refusal *Refusal) {
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Fairlead-Reason", "bad-request")
 	w.WriteHeader(refusal.Status)
 	if _, err := io.WriteString(w, body); err != nil {
 		return

@@ -191,7 +191,7 @@ func TestMethodsAndUpgradesThatAreRefused(t *testing.T) {
 	}
 	// B10: no tunnel past all checks.
 	answer, body := w.get("/", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n")
-	if answer.StatusCode != http.StatusNotImplemented || !strings.Contains(body, "upgrade") {
-		t.Errorf("Upgrade: h2c: %d %q", answer.StatusCode, body)
+	if answer.StatusCode != http.StatusNotImplemented || !strings.Contains(body, "h2c") || answer.Header.Get(headerReason) == "" {
+		t.Errorf("Upgrade: h2c: %d %q, %v", answer.StatusCode, body, answer.Header)
 	}
 }

@@ -366,10 +366,13 @@ func (x *exchange) quit(c *backend.Conn) error {
 
 // clientFailed answers a client whose body is at fault, if it is still there.
 func (x *exchange) clientFailed(err error) {
-	var refusal *http1.Refusal
+	guard := http1.FromContext(x.r.Context())
 	switch {
-	case errors.As(err, &refusal):
+	case guard != nil && guard.Refusal() != nil:
+		// err may not say so: net/http has one of its own for trailers.
+		refusal := guard.Refusal()
 		x.refuse(refusal.Status, ReasonClientBody, refusal.Reason)
+		guard.Linger()
 	case timeout(err):
 		x.refuse(http.StatusRequestTimeout, ReasonClientBodyStall, "the rest of the request's body did not come")
 	default:

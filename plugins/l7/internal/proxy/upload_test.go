@@ -417,3 +417,32 @@ func TestSlowUploadIsNotTheEndpointsLatency(t *testing.T) {
 		}
 	}
 }
+
+// A body that is refused in the middle has an answer that says why, also if the
+// client sends all of it before it reads.
+func TestRefusedBodies(t *testing.T) {
+	for name, c := range map[string]struct {
+		body   string
+		status int
+		names  string
+	}{
+		"LF after a chunk":    {"1\r\na\n0\r\n\r\n", 400, "chunk"},
+		"LF at the end":       {"1\r\na\r\n0\r\n\n", 400, "LF"},
+		"LF in the trailer":   {"0\r\nX: y\n\r\n", 400, "LF"},
+		"framing in trailers": {"1\r\na\r\n0\r\nContent-Length: 5\r\n\r\n", 400, "trailer"},
+		"long trailers":       {"0\r\nX: " + strings.Repeat("y", 10_000) + "\r\n\r\n", 431, "trailers"},
+		"long extension":      {"1;" + strings.Repeat("y", 2<<20) + "\r\na\r\n0\r\n\r\n", 400, "extension"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, server(t, ok))
+			answer, body := w.ask("POST", "POST / HTTP/1.1\r\nHost: web\r\nTransfer-Encoding: chunked\r\n\r\n"+c.body)
+			expect(t, answer, c.status, ReasonClientBody)
+			if !strings.Contains(body, c.names) || !answer.Close {
+				t.Errorf("%q, close %v", body, answer.Close)
+			}
+			if n := w.metric("fairlead_l7_failed_tries_total"); n != 0 {
+				t.Errorf("the endpoint was blamed %v times", n)
+			}
+		})
+	}
+}

@@ -26,6 +26,7 @@ type Conn struct {
 
 	left    int64        // bytes that may be read before the head ends
 	read    int64        // bytes read in this exchange
+	failed  error        // of the last read in this exchange
 	written atomic.Int64 // bytes written in this exchange
 	reused  bool         // it carried an exchange before
 
@@ -124,7 +125,7 @@ func past() time.Time { return time.Unix(1, 0) }
 
 // begin prepares for an exchange.
 func (c *Conn) begin() {
-	c.read = 0
+	c.read, c.failed = 0, nil
 	c.written.Store(0)
 	c.left = c.pool.options.Load().HeadBytes
 }
@@ -197,6 +198,7 @@ func (s *source) Read(p []byte) (int, error) {
 	if n > 0 {
 		c.heard.Store(time.Now().UnixNano())
 	}
+	c.failed = err
 	c.read += int64(n)
 	c.left -= int64(n)
 	return n, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 )
 
 // informational is how many 1xx answers may come before the final one.
@@ -20,6 +21,9 @@ func (c *Conn) ReadHead(r *http.Request, onInformational func(*http.Response) er
 		c.left = max(c.pool.options.Load().HeadBytes-int64(c.reader.Buffered()), 1)
 		answer, err := http.ReadResponse(c.reader, r)
 		if err != nil {
+			if errors.Is(c.failed, os.ErrDeadlineExceeded) {
+				err = c.failed // what a line looks like that was cut by it says nothing
+			}
 			return nil, err
 		}
 		switch code := answer.StatusCode; {

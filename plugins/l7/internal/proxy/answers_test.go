@@ -59,14 +59,16 @@ func TestBadAnswers(t *testing.T) {
 }
 
 func TestHeadThatStalls(t *testing.T) {
-	b := raw(t, func(c *net.TCPConn, r *bufio.Reader) {
-		_, _ = readHead(r)
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nX: ")
-		_, _ = io.Copy(io.Discard, r)
-	})
-	w := newWorld(t, func(o *options) { o.firstByte = 100 * time.Millisecond }, b)
-	answer, _ := w.get("/", "")
-	expect(t, answer, http.StatusGatewayTimeout, ReasonSlowHead)
+	for _, part := range []string{"HTTP/1.1 2", "HTTP/1.1 200 OK\r\nX", "HTTP/1.1 200 OK\r\nX: "} {
+		b := raw(t, func(c *net.TCPConn, r *bufio.Reader) {
+			_, _ = readHead(r)
+			_, _ = io.WriteString(c, part)
+			_, _ = io.Copy(io.Discard, r)
+		})
+		w := newWorld(t, func(o *options) { o.firstByte = 100 * time.Millisecond }, b)
+		answer, _ := w.get("/", "")
+		expect(t, answer, http.StatusGatewayTimeout, ReasonSlowHead)
+	}
 }
 
 // D8: a body that ends too early must not look whole.

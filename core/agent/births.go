@@ -42,9 +42,9 @@ func readBirths(dir string) (*births, error) {
 	return b, nil
 }
 
-// with returns the times of these services and remembers new ones as of now.
-// Services that are gone are forgotten.
-func (b *births) with(all []placed, now int64) (map[string]int64, error) {
+// of returns the times of these services, now for new ones. Nothing is
+// remembered yet.
+func (b *births) of(all []placed, now int64) map[string]int64 {
 	next := make(map[string]int64, len(all))
 	for _, p := range all {
 		key := p.key.String()
@@ -53,8 +53,14 @@ func (b *births) with(all []placed, now int64) (map[string]int64, error) {
 			next[key] = at
 		}
 	}
+	return next
+}
+
+// keep remembers these times and forgets all others. On an error those of
+// before are remembered still.
+func (b *births) keep(next map[string]int64) error {
 	if maps.Equal(next, b.at) {
-		return b.at, nil
+		return nil
 	}
 	if b.path != "" {
 		data, err := json.MarshalIndent(next, "", " ")
@@ -62,9 +68,9 @@ func (b *births) with(all []placed, now int64) (map[string]int64, error) {
 			err = durable.Replace(b.path, append(data, '\n'))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("agent: %s cannot be written: %w: make the data directory writable and free some space", b.path, err)
+			return fmt.Errorf("agent: %s cannot be written: %w: make the data directory writable and free some space", b.path, err)
 		}
 	}
 	b.at = next
-	return next, nil
+	return nil
 }

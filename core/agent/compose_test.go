@@ -292,8 +292,8 @@ func TestBirthsSurviveRestarts(t *testing.T) {
 			for _, n := range names {
 				all = append(all, placed{key: model.ServiceKey{Namespace: "default", Name: n}})
 			}
-			got, err := b.with(all, now)
-			if err != nil {
+			got := b.of(all, now)
+			if err := b.keep(got); err != nil {
 				t.Fatal(err)
 			}
 			return got

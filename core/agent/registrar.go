@@ -50,34 +50,41 @@ func (s *services) Register(name, text string, replace bool) (api.Registration, 
 // register makes next what clients registered, all of it or nothing. The
 // services of these keys must not be another source's. The caller holds the
 // mutex.
-func (s *services) register(next registrations, keys []model.ServiceKey) error {
+func (s *services) register(next registrations, keys []model.ServiceKey) (err error) {
 	was := s.registered
 	if next.equal(was) {
-		return s.ownedByAPI(keys)
+		return ownedByAPI(s.all, s.left, keys)
 	}
 	s.registered = next
-	err := s.apply()
+	defer func() {
+		if err != nil {
+			s.registered = was
+		}
+	}()
+	p, err := s.plan()
 	if err != nil {
-		err = &api.Refusal{Kind: api.ErrRefused, Err: err}
-	} else if err = s.ownedByAPI(keys); err == nil {
-		err = next.save(s.dir)
+		return &api.Refusal{Kind: api.ErrRefused, Err: err}
 	}
-	if err != nil {
-		s.registered = was
-		// It was in force a moment ago.
-		return errors.Join(err, s.apply())
+	if err := ownedByAPI(p.all, p.left, keys); err != nil {
+		return err
+	}
+	if err := next.save(s.dir); err != nil {
+		return err
+	}
+	if err := s.use(p); err != nil {
+		return errors.Join(err, was.save(s.dir))
 	}
 	return nil
 }
 
 // ownedByAPI refuses keys that another source has, or that take what another
 // service has.
-func (s *services) ownedByAPI(keys []model.ServiceKey) error {
+func ownedByAPI(all []placed, left []unused, keys []model.ServiceKey) error {
 	for _, key := range keys {
-		for _, u := range s.left {
+		for _, u := range left {
 			if u.key == key && u.where == sourceAPI {
 				why := u.why
-				if where := s.whereIs(key); where != "" {
+				if where := whereIs(all, key); where != "" {
 					why = where + " has it: change it there, or remove it there first"
 				}
 				return refuse(api.ErrRefused, "service %s cannot be registered: %s", key, why)
@@ -109,7 +116,7 @@ func (s *services) Deregister(key model.ServiceKey, instance string) (gone []str
 
 func (s *services) notRegistered(key model.ServiceKey, instance string) error {
 	have, registered := s.registered[key]
-	where := s.whereIs(key)
+	where := whereIs(s.all, key)
 	switch {
 	case where != "" && where != sourceAPI:
 		return refuse(api.ErrRefused, "service %s was not registered: %s has it, remove it there", key, where)

@@ -40,15 +40,17 @@ type services struct {
 	health    *health.Runner
 	watched   *servicesDir
 
-	mu         sync.Mutex // guards the following
-	config     listed
-	files      []serviceFile
-	registered registrations
-	births     *births
-	drains     drains
-	all        []placed
-	left       []unused
-	definition []byte // nil: nothing runs here
+	mu          sync.Mutex // guards the following
+	config      listed
+	files       []serviceFile
+	unfit       map[string]string // files for which there was no room, by path, and why
+	filesFailed string            // what was last said of all files
+	registered  registrations
+	births      *births
+	drains      drains
+	all         []placed
+	left        []unused
+	definition  []byte // nil: nothing runs here
 
 	changed chan struct{} // capacity 1: there may be something to publish
 	running sync.WaitGroup
@@ -112,9 +114,13 @@ func (a *Agent) newServices() (*services, error) {
 // begin joins the sources and tells what they say.
 func (s *services) begin() error {
 	s.mu.Lock()
-	s.files, _ = s.watched.scan()
-	s.metrics.showFiles(s.files)
-	err := s.apply()
+	files, _ := s.watched.scan()
+	// What a client registered, or the configuration says, is not in doubt: it
+	// has to fit as it is.
+	_, err := s.plan()
+	if err == nil {
+		s.watched.owed, err = s.useFiles(files)
+	}
 	s.warnUnused(nil)
 	for _, o := range s.drains.wanted {
 		s.log.Warn("instances are in maintenance; `fairlead maintenance off` ends it", "what", o.String())
@@ -138,23 +144,45 @@ func (s *services) kick() {
 	}
 }
 
+// plan is what the sources make of this node. It is immutable.
+type plan struct {
+	all        []placed
+	left       []unused
+	registered map[string]int64 // births
+	definition []byte           // nil: nothing runs here
+}
+
+// plan joins what the sources say now. The caller holds the mutex.
+func (s *services) plan() (plan, error) {
+	var p plan
+	var err error
+	p.all, p.left = compose(s.sources())
+	p.registered = s.births.of(p.all, s.now().UnixMilli())
+	if len(p.all) > 0 {
+		p.definition, err = record.Encode(definition(p.all, s.advertise, p.registered))
+	}
+	return p, err
+}
+
+// use makes a plan what runs here. On an error nothing changed. The caller
+// holds the mutex.
+func (s *services) use(p plan) error {
+	if err := s.births.keep(p.registered); err != nil {
+		return err
+	}
+	s.all, s.left, s.definition = p.all, p.left, p.definition
+	s.health.Set(checked(p.all))
+	return nil
+}
+
 // apply makes what the sources say now what runs here. On an error nothing
 // changed but the sources themselves. The caller holds the mutex.
 func (s *services) apply() error {
-	all, left := compose(s.sources())
-	registered, err := s.births.with(all, s.now().UnixMilli())
+	p, err := s.plan()
 	if err != nil {
 		return err
 	}
-	var encoded []byte
-	if len(all) > 0 {
-		if encoded, err = record.Encode(definition(all, s.advertise, registered)); err != nil {
-			return err
-		}
-	}
-	s.all, s.left, s.definition = all, left, encoded
-	s.health.Set(checked(all))
-	return nil
+	return s.use(p)
 }
 
 // warnUnused names services that two places have, once.
@@ -247,20 +275,79 @@ func (s *services) setConfig(list []config.Service, origins config.Origins) erro
 	return nil
 }
 
-// setFiles takes what the directory holds now.
-func (s *services) setFiles(files []serviceFile) {
+// setFiles takes what the directory holds now, and reports whether it has to be
+// asked again later.
+func (s *services) setFiles(files []serviceFile) (owed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.metrics.showFiles(files)
-	was, left := s.files, s.left
-	s.files = files
-	if err := s.apply(); err != nil {
-		s.files = was
-		s.log.Error("what the files of services say now is not used; what they said before stays", "error", oneLine(err))
-		return
+	left := s.left
+	owed, err := s.useFiles(files)
+	if err != nil {
+		if text := oneLine(err); text != s.filesFailed {
+			s.log.Error("what the files of services say now is not used; what they said before stays", "error", text)
+			s.filesFailed = text
+		}
+		return true
 	}
+	s.filesFailed = ""
 	s.warnUnused(left)
 	s.kick()
+	return owed
+}
+
+// useFiles puts into force what these files say. One that says more than a node
+// can hold is left as it was in force before, and harms no other; owed then
+// says that there may be room for it later. The caller holds the mutex.
+func (s *services) useFiles(files []serviceFile) (owed bool, err error) {
+	was := s.files
+	s.files = files
+	p, err := s.plan()
+	unfit := make(map[string]string)
+	if err != nil {
+		s.files = before(files, was)
+		if p, err = s.plan(); err != nil {
+			s.files = was
+			return true, err
+		}
+		for i, f := range files {
+			old := s.files[i]
+			s.files[i] = f
+			switch next, err := s.plan(); {
+			case err == nil:
+				p = next
+			default:
+				unfit[f.path] = oneLine(err)
+				s.files[i] = old
+			}
+		}
+	}
+	if err := s.use(p); err != nil {
+		s.files = was
+		return true, err
+	}
+	shown := slices.Clone(files)
+	for i, f := range shown {
+		why, known := unfit[f.path]
+		shown[i].bad = f.bad || known
+		if known && why != s.unfit[f.path] {
+			s.log.Error("a file of services is not used; what it said before stays", "path", f.path, "error", why)
+		}
+	}
+	s.unfit = unfit
+	s.metrics.showFiles(shown)
+	return len(unfit) > 0, nil
+}
+
+// before is what is in force of these files.
+func before(files, inForce []serviceFile) []serviceFile {
+	old := make([]serviceFile, len(files))
+	for i, f := range files {
+		old[i] = serviceFile{path: f.path}
+		if j := slices.IndexFunc(inForce, func(have serviceFile) bool { return have.path == f.path }); j >= 0 {
+			old[i] = inForce[j]
+		}
+	}
+	return old
 }
 
 // shownBy reports whether a view shows what this node last told of itself.
@@ -288,11 +375,12 @@ func (s *services) shownBy(v *view.View) bool {
 func (s *services) own(key model.ServiceKey) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.whereIs(key)
+	return whereIs(s.all, key)
 }
 
-func (s *services) whereIs(key model.ServiceKey) string {
-	for _, p := range s.all {
+// whereIs returns where a service is written, empty if it is nowhere.
+func whereIs(all []placed, key model.ServiceKey) string {
+	for _, p := range all {
 		if p.key == key {
 			return p.where
 		}

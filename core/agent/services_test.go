@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -242,7 +243,7 @@ func TestWhatCannotBeRegisteredIsNamed(t *testing.T) {
 	n1.register(t, `{name: db, port: 1, instances: [{id: a, address: "127.0.0.1:1"}]}`)
 	before := n1.version(t)
 	many := `{name: many, port: 1, instances: [{id: i0, address: "127.0.0.1:1"}`
-	for i := range 2000 {
+	for i := range 8200 {
 		many += fmt.Sprintf(`, {id: i%d, address: "127.0.0.1:1"}`, i+1)
 	}
 	for definition, want := range map[string]string{
@@ -255,7 +256,7 @@ func TestWhatCannotBeRegisteredIsNamed(t *testing.T) {
 		`{name: a, port: 1, instances: [{id: a, address: "127.0.0.1:1"}, {id: a, address: "127.0.0.1:2"}]}`:              `register: test:1:70: instances[1].id: is "a", like that of instances[0]; ids are unique in a service`,
 		`{name: a, port: 1, instances: [{id: a, address: "127.0.0.1:1", checks: [{ping: x, interval: 1s}]}]}`:            "register: test:1:74: instances[0].checks[0].ping: unknown key; known here: http, tcp, grpc, interval, timeout, success_before_passing, failures_before_critical",
 		`{name: a, port: 1, instances: [{id: a, address: "127.0.0.1:1", checks: [{http: /, tcp: true, interval: 1s}]}]}`: "register: test:1:73: instances[0].checks[0]: is http and tcp at once; make each a check of its own",
-		many + "]}": "register: record: bad node record: 2003 instances on one node",
+		many + "]}": "register: record: bad node record: 8203 instances on one node",
 	} {
 		_, err := n1.api.Register(t.Context(), "test", definition, false)
 		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -409,4 +410,79 @@ func TestDamagedStateIsNamed(t *testing.T) {
 			t.Errorf("%s: %v, want an error that names it", name, err)
 		}
 	}
+}
+
+// bulky is a file with so many services, the first of which has an instance.
+func bulky(name string, services int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "services:\n- {name: %s, port: 1, instances: [{id: i, address: '127.0.0.1:1'}]}\n", name)
+	for i := range services - 1 {
+		fmt.Fprintf(&b, "- {name: %s%d, port: 1}\n", name, i)
+	}
+	return b.String()
+}
+
+// A file that says more than a node can hold harms neither the start nor any
+// other file, and counts once there is room.
+func TestFileWithoutRoom(t *testing.T) {
+	cfg := testConfig(t, "n1")
+	cfg.ServicesDir = filepath.Join(filepath.Dir(cfg.Node.DataDir), "services.d")
+	path := func(name string) string { return filepath.Join(cfg.ServicesDir, name) }
+	write := func(name, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(cfg.ServicesDir, 0o755), os.WriteFile(path(name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a.yaml", bulky("a", 4000))
+	write("b.yaml", bulky("b", 5000))
+	write("c.yaml", bulky("c", 100))
+	n := start(t, Options{Loaded: loaded(cfg)})
+	n.sees(t, "a", "n1/i:ready")
+	n.sees(t, "c", "n1/i:ready")
+	n.sees(t, "b", "endpoints: no node has a service default/b; did you mean a?")
+	if said := n.log.String(); !strings.Contains(said, path("b.yaml")) || !strings.Contains(said, "9000 services on one node") {
+		t.Errorf("the log does not say that there is no room:\n%s", said)
+	}
+	// A client is served beside it, and so is a new file.
+	n.register(t, `{name: api, port: 2, instances: [{id: a, address: "127.0.0.1:3"}]}`)
+	write("d.yaml", bulky("d", 2))
+	n.sees(t, "d", "n1/i:ready")
+	// One that outgrows the room stays as it was.
+	write("c.yaml", bulky("c", 5000))
+	waitFor(t, "the error", func() bool { return strings.Contains(n.log.String(), path("c.yaml")) })
+	n.sees(t, "c", "n1/i:ready")
+	if err := os.Remove(path("a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	n.sees(t, "b", "n1/i:ready")
+	n.sees(t, "c", "n1/i:ready")
+	if again := strings.Count(n.log.String(), path("c.yaml")); again > 3 {
+		t.Errorf("the log names a file %d times", again)
+	}
+}
+
+// What cannot be kept is not taken back either: the instance passes on, and
+// the service is as old as before.
+func TestFailedDeregistrationChangesNothing(t *testing.T) {
+	n1, _ := pair(t)
+	n1.register(t, `{name: web, port: 80, instances: [{id: a, address: "127.0.0.1:1"}]}`)
+	s := n1.services
+	s.mu.Lock()
+	born := s.births.at["default/web"]
+	s.mu.Unlock()
+	block := filepath.Join(s.dir, registrationsFile+".tmp")
+	if err := os.MkdirAll(filepath.Join(block, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n1.api.Deregister(t.Context(), "web", ""); err == nil || !strings.Contains(err.Error(), registrationsFile) {
+		t.Errorf("deregistered with %v", err)
+	}
+	if err := os.RemoveAll(block); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := readBirths(s.dir); err != nil || kept.at["default/web"] != born {
+		t.Errorf("the service counts as registered at %v, at %d before: %v", kept.at, born, err)
+	}
+	n1.sees(t, "web", "n1/a:ready")
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -55,6 +56,7 @@ type servicesDir struct {
 	files map[string]*seenFile
 	again chan struct{} // capacity 1: look now
 	deaf  bool          // it was said that the directory cannot be read
+	owed  bool          // what the last scan returned is not all in force
 }
 
 // seenFile is a file as it was when it was last read.
@@ -64,10 +66,21 @@ type seenFile struct {
 	wrong string // what was last said of it; empty: nothing
 }
 
-// stamp tells two states of a file apart.
+// stamp tells two states of a file apart, also where an other one of the same
+// size and time of writing takes its place, or its mode changes.
 type stamp struct {
-	modified time.Time
-	size     int64
+	modified      time.Time
+	size          int64
+	device, inode uint64
+	changed       syscall.Timespec
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	s := stamp{modified: info.ModTime(), size: info.Size()}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.device, s.inode, s.changed = sys.Dev, sys.Ino, sys.Ctim
+	}
+	return s
 }
 
 func newServicesDir(path string, log *slog.Logger) *servicesDir {
@@ -82,9 +95,9 @@ func (d *servicesDir) look() {
 	}
 }
 
-// run hands what the directory holds to use whenever that changed, until ctx
-// ends.
-func (d *servicesDir) run(ctx context.Context, use func([]serviceFile)) {
+// run hands what the directory holds to use whenever that changed, and again at
+// the next look if use says that it is owed that, until ctx ends.
+func (d *servicesDir) run(ctx context.Context, use func([]serviceFile) (owed bool)) {
 	if d.path == "" {
 		return
 	}
@@ -103,8 +116,8 @@ func (d *servicesDir) run(ctx context.Context, use func([]serviceFile)) {
 		if watcher != nil && len(watcher.WatchList()) == 0 {
 			_ = watcher.Add(d.path) // until it exists the poll finds it
 		}
-		if files, changed := d.scan(); changed {
-			use(files)
+		if files, changed := d.scan(); changed || d.owed && !d.deaf {
+			d.owed = use(files)
 		}
 		select {
 		case <-ctx.Done():
@@ -198,7 +211,7 @@ func (d *servicesDir) read(path string) (exists, changed bool) {
 		d.files[path] = seen
 	}
 	if err == nil {
-		now := stamp{info.ModTime(), info.Size()}
+		now := stampOf(info)
 		if now == seen.stamp {
 			return true, false
 		}
@@ -207,7 +220,17 @@ func (d *servicesDir) read(path string) (exists, changed bool) {
 			err = fmt.Errorf("agent: %s is not a file: replace it by one, or remove it", path)
 		}
 	}
-	next, err := load(path, err)
+	var text []byte
+	if err == nil {
+		text, err = durable.Read(path, serviceFileBytes)
+		if system := (*fs.PathError)(nil); errors.As(err, &system) {
+			seen.stamp = stamp{} // it may be readable a moment later
+		}
+	}
+	var next serviceFile
+	if err == nil {
+		next, err = parseFile(path, text)
+	}
 	if err != nil {
 		if wrong := oneLine(err); wrong != seen.wrong {
 			d.log.Error("a file of services is not used; what it said before stays", "error", wrong)
@@ -221,16 +244,9 @@ func (d *servicesDir) read(path string) (exists, changed bool) {
 	return true, true
 }
 
-// load reads a file unless there is an error already.
-func load(path string, err error) (serviceFile, error) {
-	f := serviceFile{path: path}
-	if err != nil {
-		return f, err
-	}
-	text, err := durable.Read(path, serviceFileBytes)
-	if err != nil {
-		return f, err
-	}
+// parseFile reads the text of a file.
+func parseFile(path string, text []byte) (f serviceFile, err error) {
+	f.path = path
 	if f.services, f.origins, err = config.ParseServices(path, text); err != nil {
 		return f, err
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -134,10 +135,11 @@ func TestDirectoryIsWatched(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		d.run(ctx, func(files []serviceFile) {
+		d.run(ctx, func(files []serviceFile) bool {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.last = summary(files)
+			return false
 		})
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
@@ -176,4 +178,50 @@ func TestDirectoryIsWatched(t *testing.T) {
 	sees("b.yaml=mail")
 	d.write("b.yaml", "name: news\nport: 25\n")
 	sees("b.yaml=news")
+}
+
+// Behind a link no event tells of a change, and size and time may be the same.
+func TestWhatALinkLeadsToIsReadAgain(t *testing.T) {
+	d := newDirOf(t)
+	d.write("one", "name: web\nport: 80\n")
+	d.write("two", "name: app\nport: 80\n")
+	then := time.Unix(1_000_000_000, 0)
+	for _, name := range []string{"one", "two"} {
+		if err := os.Chtimes(filepath.Join(d.path, name), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	current := filepath.Join(d.path, "current")
+	for from, to := range map[string]string{"a.yaml": "current", "current": "one"} {
+		if err := os.Symlink(to, filepath.Join(d.path, from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files, _ := d.scan(); summary(files) != "a.yaml=web" {
+		t.Fatalf("first %q", summary(files))
+	}
+	if err := errors.Join(os.Remove(current), os.Symlink("two", current)); err != nil {
+		t.Fatal(err)
+	}
+	if files, changed := d.scan(); summary(files) != "a.yaml=app" || !changed {
+		t.Fatalf("then %q, changed %v", summary(files), changed)
+	}
+}
+
+// What could not be used for a reason of the moment is offered again.
+func TestFilesAreOfferedAgain(t *testing.T) {
+	d := newDirOf(t)
+	d.write("a.yaml", "name: web\nport: 80\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	d.run(ctx, func(files []serviceFile) bool {
+		if calls++; calls == 3 {
+			cancel()
+		}
+		d.look()
+		return true
+	})
+	if calls < 3 {
+		t.Errorf("offered %d times", calls)
+	}
 }

@@ -16,6 +16,7 @@ type failure struct {
 	reason Reason
 	err    error
 	again  bool // the request may be tried once more
+	unsent bool // there was no connection, so the backend has had no work by it
 	stale  bool // the connection was an old one; a new one to the same endpoint may do
 }
 
@@ -46,7 +47,7 @@ func (x *exchange) forward() {
 			return
 		}
 		// The endpoints may be others by now.
-		if now = x.target.endpoints.Load(); now == nil || !last.again || !x.mayTryAgain(now) {
+		if now = x.target.endpoints.Load(); now == nil || !last.again || !x.mayTryAgain(now, last.unsent) {
 			break
 		}
 		x.series.retries.inc(last.reason)
@@ -66,10 +67,15 @@ func (x *exchange) unavailable() {
 }
 
 // mayTryAgain reports whether one more try is left, there is another endpoint
-// for it, and the budget allows it; it is taken from there.
-func (x *exchange) mayTryAgain(now *endpoints) bool {
+// for it, and the budget allows it; it is taken from there. A request that was
+// not sent costs nothing: the budget keeps backends from getting a multiple of
+// their load, and this one is sent for the first time.
+func (x *exchange) mayTryAgain(now *endpoints, unsent bool) bool {
 	if !x.another(now) {
 		return false
+	}
+	if unsent {
+		return true
 	}
 	if x.paid {
 		x.paid = false
@@ -184,7 +190,7 @@ func (x *exchange) connectFailed(lease balance.Lease, err error) *failure {
 		x.reason = ReasonClientAbort
 		return nil
 	}
-	f := &failure{reason: connectReason(err), err: err, again: true}
+	f := &failure{reason: connectReason(err), err: err, again: true, unsent: true}
 	switch {
 	case errors.Is(err, backend.ErrGone):
 		f.reason = ReasonEndpointGone

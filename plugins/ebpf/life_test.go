@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -337,6 +338,59 @@ func TestFlowsAreTold(t *testing.T) {
 			}
 		case <-time.After(patience):
 			t.Errorf("nothing was told of %s", c.addr)
+		}
+	}
+}
+
+// A flow names the process that connects and the cgroup of that, below the one
+// whose processes are led; also of a process that has ended by then.
+func TestFlowsNameOtherProcesses(t *testing.T) {
+	w := newWorld(t)
+	w.good(w.apply(service("b", vip("10.200.5.9:80", dataplane.TCP))))
+	child := filepath.Join(netns.Isolated(t), "shop")
+	if err := os.Mkdir(child, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		netns.EventuallyNil(t, patience, func() error { return os.Remove(child) }, "the cgroup to be empty")
+	})
+	dir, err := os.Open(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	own, err := host.OwnCgroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flows := make(chan dataplane.Flow, 64)
+	go func() {
+		_ = w.provider.Watch(t.Context(), &dataplane.FlowOptions{}, func(e dataplane.Event) {
+			if e.Flow != nil {
+				flows <- *e.Flow
+			}
+		})
+	}()
+	netns.Eventually(t, patience, func() bool {
+		w.provider.mu.Lock()
+		defer w.provider.mu.Unlock()
+		return w.provider.flows != nil
+	}, "the reader")
+	for range 3 {
+		cmd := exec.Command("bash", "-c", "echo > /dev/tcp/10.200.5.9/80")
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		if output, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(output), "refused") {
+			t.Fatalf("the connection was not refused: %v: %s", err, output)
+		}
+		want := dataplane.Process{PID: uint32(cmd.Process.Pid), Name: "bash", Cgroup: filepath.Join(own, "shop")}
+		select {
+		case f := <-flows:
+			f.Process.CgroupID = 0
+			if f.Process != want || f.Verdict != "refused" {
+				t.Errorf("told of %+v, want %+v", f, want)
+			}
+		case <-time.After(patience):
+			t.Fatal("nothing was told")
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestL7Idle(t *testing.T) {
 
 	window, mostCPU := inFull(20*time.Second, 2*time.Second), 0.5 // percent of a core
 	if scale.Factor() < 1 {
-		mostCPU = 10
+		mostCPU = 5
 	}
 	for _, p := range []struct {
 		name   string

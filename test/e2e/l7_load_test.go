@@ -202,6 +202,18 @@ func (l *load) flows(n int) {
 	}, "the load goes on")
 }
 
+// sentTo is how many requests were sent after a time and answered by an instance.
+func (l *load) sentTo(instance string, after time.Time) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.answers {
+		if a.from == instance && a.sent.After(after) {
+			n++
+		}
+	}
+	return n
+}
+
 // faultless ends the load, fails the test if one request was not answered with
 // 200, and returns the answers.
 func (l *load) faultless() []answer {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/health"
+	"github.com/fairlead/fairlead/core/membership"
 	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/core/record"
 	"github.com/fairlead/fairlead/core/view"
@@ -24,6 +25,18 @@ const healthFile = "health.json"
 // publishPause separates two records of this node, so that many changes at
 // once are one rumour.
 const publishPause = 50 * time.Millisecond
+
+// pulledPause separates them while their vector is too long for a rumour: all
+// nodes pull it, and need the time to.
+const pulledPause = time.Second
+
+// pauseAfter is how long to wait after a record with this vector.
+func pauseAfter(vector []byte) time.Duration {
+	if len(vector) > membership.RumourVectorBytes {
+		return pulledPause
+	}
+	return publishPause
+}
 
 // services is what this node runs: it joins what the configuration, the files
 // of services_dir and clients say, has it checked, and tells the cluster.
@@ -217,7 +230,7 @@ func (s *services) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(publishPause):
+		case <-time.After(s.pause()):
 		}
 	}
 }
@@ -244,6 +257,13 @@ func (s *services) publish() error {
 	s.metrics.records.Inc()
 	s.told, s.toldDef, s.toldVector = true, def, vector
 	return nil
+}
+
+// pause is how long the next record has to wait.
+func (s *services) pause() time.Duration {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	return pauseAfter(s.toldVector)
 }
 
 // wake publishes again at a time; zero is never. The caller holds publishing.

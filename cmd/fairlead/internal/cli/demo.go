@@ -53,8 +53,8 @@ instances are killed with SIGKILL, so that connects are refused at once. With
 --mode cut the node is in a network namespace of its own and its cable is cut, so
 that packets vanish; that needs root, or the right to make user namespaces.
 
-All times are measured. What the proxy counts is read every 10 ms, so its times
-are late by that at most.`,
+All times are measured. What the proxy counts is read every 10 ms, on a busy host
+more seldom; its times are late by that, and the report says by how much at most.`,
 		Example: "  fairlead demo\n  fairlead demo --mode cut --rate 500 --duration 1m",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -33,6 +33,9 @@ type demoJSON struct {
 	LastSent *float64     `json:"last_sent"`
 	LastTry  *float64     `json:"last_try"`
 	Answers  []demoAnswer `json:"answers"`
+	// Resolution is by how much these two may be late: the longest time, in
+	// seconds, between two reads of what the proxy counts.
+	Resolution float64 `json:"resolution_seconds"`
 }
 
 // demoStep is one line of the time line.
@@ -132,7 +135,7 @@ func (a *app) printDemo(r *demoJSON) error {
 		if seconds == nil {
 			return "none " + word + " after the failure"
 		}
-		return ms(*seconds) + " after the failure"
+		return fmt.Sprintf("%s after the failure, or up to %s before that", ms(*seconds), ms(r.Resolution))
 	}
 	colour := "32" // green
 	if r.Errors > 0 {

@@ -164,12 +164,14 @@ type triesSeen struct {
 type tries struct {
 	last               triesSeen
 	ejected, sent, any float64 // seconds since the failure of the first ejection, and of the last of the others
+	gap                float64 // seconds between two reads, at most
 }
 
 // count reads the proxy's counters until ctx ends.
 func (w *demoWatch) count(ctx context.Context, add func(demoStep)) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	before := 0.0
 	for {
 		select {
 		case <-ctx.Done():
@@ -181,6 +183,7 @@ func (w *demoWatch) count(ctx context.Context, add func(demoStep)) {
 			continue // the next one may do; if none does, no ejection is told
 		}
 		at, t := w.d.since(), &w.tries
+		t.gap, before = max(t.gap, at-before), at
 		if now.failed > t.last.failed && t.ejected == 0 {
 			t.ejected = at
 			add(demoStep{Seconds: at, Observer: w.d.through().name, Node: w.d.victim().name, Transition: "ejected"})
@@ -199,6 +202,7 @@ func (w *demoWatch) count(ctx context.Context, add func(demoStep)) {
 func (w *demoWatch) close() {
 	w.stop()
 	w.reading.Wait()
+	w.d.result.Resolution = w.tries.gap
 	if w.tries.any > 0 {
 		w.d.result.LastTry = &w.tries.any
 	}

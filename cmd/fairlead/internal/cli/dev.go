@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -217,21 +218,34 @@ func lockDevDir(dir string) (*os.File, error) {
 	for {
 		lock, err := tryLockDevDir(dir)
 		if err == nil {
-			if err := removeNodes(dir); err != nil {
+			err = removeNodes(dir)
+			if err == nil {
+				_, err = fmt.Fprintln(lock, os.Getpid())
+			}
+			if err != nil {
 				_ = lock.Close()
 				return nil, fmt.Errorf("dev: %w", err)
 			}
 			return lock, nil
 		}
-		// Its first agent is there as long as another dev is: without it, that
-		// one is about to begin, or its remains are being removed.
-		_, gone := os.Lstat(devSocket(dir))
-		if !errors.Is(err, errDevRuns) || gone == nil || time.Now().After(deadline) {
+		// Without the process that took the lock, its sweeper has it, for a while.
+		if !errors.Is(err, errDevRuns) || lockOwnerRuns(dir) || time.Now().After(deadline) {
 			return nil, err
 		}
 		pause := time.NewTimer(50 * time.Millisecond)
 		<-pause.C
 	}
+}
+
+// lockOwnerRuns reports whether the process that took the lock last is there. A
+// lock that says nothing yet was taken just now.
+func lockOwnerRuns(dir string) bool {
+	text, err := os.ReadFile(filepath.Join(dir, lockName))
+	if err != nil {
+		return false // removed just now
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	return err != nil || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
 var errDevRuns = errors.New("already runs")
@@ -252,7 +266,10 @@ func tryLockDevDir(dir string) (*os.File, error) {
 	case errors.Is(err, syscall.EWOULDBLOCK), err == nil && !sameFile(lock):
 		_ = lock.Close()
 		return nil, fmt.Errorf("dev: %w in %s: use its agents (fairlead members --api %s), or stop it first", errDevRuns, dir, devSocket(dir))
-	case err != nil:
+	case err == nil:
+		err = lock.Truncate(0) // what a former owner said
+	}
+	if err != nil {
 		_ = lock.Close()
 		return nil, fmt.Errorf("dev: lock %s: %w", dir, err)
 	}

@@ -27,6 +27,7 @@ type Provider struct {
 	log     *slog.Logger // written before the first call only
 	ending  atomic.Bool  // no new requests: of Drain until Configure, and for ever of Shutdown
 	over    atomic.Bool  // Shutdown was called
+	flows   proxy.Flows
 
 	mu         sync.Mutex   // guards what follows; held by calls that change something
 	proxy      *proxy.Proxy // this and what it needs is nil until Configure
@@ -47,6 +48,7 @@ type Provider struct {
 
 var (
 	_ dataplane.Provider = (*Provider)(nil)
+	_ dataplane.Watcher  = (*Provider)(nil)
 	_ dataplane.Counting = (*Provider)(nil)
 	_ dataplane.Drainer  = (*Provider)(nil)
 )
@@ -80,6 +82,7 @@ func (p *Provider) build(s settings.Settings) error {
 	if err != nil {
 		return fmt.Errorf("%w: l7: %w", dataplane.ErrFailed, err)
 	}
+	made.TellFlows(&p.flows)
 	p.reloads, p.proxy = reloads, made
 	p.front = front.New(p.proxy, p.proxy.Refused, strings.ToLower(rand.Text())+".fairlead.invalid", p.log)
 	p.admin = admin.New(registry, p.ready, p.log)

@@ -285,6 +285,9 @@ func (x *exchange) end() {
 	if l := x.options.log; l != nil {
 		l.put(x.line(status, took))
 	}
+	if p.flows != nil {
+		p.flows.observed(x, took)
+	}
 	answer := x.answer
 	answer.reset()
 	*x = exchange{p: p, answer: answer}

@@ -30,6 +30,8 @@ type Proxy struct {
 	buffers   sync.Pool // of *[]byte, bodyBytes long
 	heads     sync.Pool // of *[]byte
 
+	flows *Flows // nil: nobody can watch
+
 	tunnelsMu sync.Mutex
 	tunnels   map[*tunnel]struct{}
 

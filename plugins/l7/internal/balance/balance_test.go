@@ -580,7 +580,7 @@ func TestHashLoadIsBounded(t *testing.T) {
 }
 
 func TestBudget(t *testing.T) {
-	b := NewBudget(Config{}, start)
+	b := NewRegistry(Config{RetryRatio: 0.2, RetryFloor: 5}, start).Update(service(dataplane.BalanceDefault), start, rand.NewPCG(1, 2)).Budget()
 	retries := func(now time.Time) (n int) {
 		for b.Retry(now) {
 			n++
@@ -702,5 +702,32 @@ func BenchmarkPick(b *testing.B) {
 				l.Release()
 			}
 		})
+	}
+}
+
+// A reload must not bring back an endpoint that fails, nor forget who is busy.
+func TestConfigureKeepsWhatIsKnown(t *testing.T) {
+	w := newWorld(t, service(dataplane.BalanceRandom, several(3)...))
+	busy := w.pick(start, Choice{NoTrial: true})
+	defer busy.Release()
+	w.fail(start, 2)
+	if w.pool.Budget().Retry(start) {
+		t.Error("a retry without a budget")
+	}
+	w.registry.Configure(Config{EjectFor: time.Hour, EjectAtMost: time.Hour, RetryRatio: 1})
+	w.update(at(time.Millisecond), service(dataplane.BalanceRandom, several(3)...))
+	if !w.endpoint(2).Ejected() || busy.Endpoint.InFlight() != 1 {
+		t.Errorf("ejected %v, in flight %d", w.endpoint(2).Ejected(), busy.Endpoint.InFlight())
+	}
+	w.pool.Budget().Request()
+	if !w.pool.Budget().Retry(start) {
+		t.Error("the new budget is not in force")
+	}
+	w.fail(start, 3)
+	if l := w.pick(at(5*time.Second), Choice{}); l.Endpoint.ID() != 2 {
+		t.Errorf("the trial is at %d, want 2, by the old time", l.Endpoint.ID())
+	}
+	if l := w.pick(at(59*time.Minute), Choice{}); l.Endpoint.ID() != 1 {
+		t.Errorf("the trial is at %d before the new time is over", l.Endpoint.ID())
 	}
 }

@@ -47,7 +47,7 @@ func (e *Endpoint) Ejected() bool { return e.nextTrial.Load() != 0 }
 
 // Latency is what a first byte is expected to take now; 0 if nothing is known.
 func (e *Endpoint) Latency(now time.Time) time.Duration {
-	return time.Duration(e.latency.at(e.common.ns(now), e.common.cfg.Decay))
+	return time.Duration(e.latency.at(e.common.ns(now), e.common.config().Decay))
 }
 
 // latency is a peak-EWMA of times to the first byte: it follows a rise at once

@@ -31,7 +31,7 @@ func (p *Pool) choose(v *view, c *candidates, now int64, rnd Source, choice *Cho
 	case dataplane.BalanceRoundRobin:
 		return c.next(p.turn.Add(1), x)
 	case dataplane.BalanceHash:
-		return c.hashed(choice.Hash, p.common.cfg.BoundedLoad, x)
+		return c.hashed(choice.Hash, p.common.config().BoundedLoad, x)
 	}
 	first := c.draw(rnd, x)
 	if first < 0 || len(c.endpoints) == 1 {
@@ -49,7 +49,7 @@ func (p *Pool) choose(v *view, c *candidates, now int64, rnd Source, choice *Cho
 // alike, else by the product of both, each in proportion to the weight. Of
 // equals the first stays, which was drawn by weight.
 func (p *Pool) busier(c *candidates, a, b int, now int64) bool {
-	decay := p.common.cfg.Decay
+	decay := p.common.config().Decay
 	costA := max(costFloor, c.endpoints[a].latency.at(now, decay))
 	costB := max(costFloor, c.endpoints[b].latency.at(now, decay))
 	loadA, loadB := float64(c.endpoints[a].InFlight()), float64(c.endpoints[b].InFlight())

@@ -53,7 +53,7 @@ func (p *Pool) Pick(now time.Time, rnd Source, c Choice) (l Lease, ok bool) {
 	if c.NoTrial {
 		// Where no request could be repeated, one has to be the trial after
 		// all, or the endpoint would stay out for ever.
-		due -= int64(p.common.cfg.EjectAtMost)
+		due -= int64(p.common.config().EjectAtMost)
 	}
 	if due >= p.due.Load() && len(c.Tried) == 0 {
 		if e := p.takeTrial(t, due); e != nil {
@@ -98,7 +98,7 @@ func (p *Pool) takeTrial(now, due int64) *Endpoint {
 
 // backoff is how long an endpoint stays ejected that failed so often.
 func (p *Pool) backoff(failures int) time.Duration {
-	cfg := &p.common.cfg
+	cfg := p.common.config()
 	d := cfg.EjectFor
 	for ; failures > 1 && d < cfg.EjectAtMost; failures-- {
 		d *= 2
@@ -136,7 +136,7 @@ func (l Lease) Trial() bool { return l.trial }
 // ends the ejection if this was a trial.
 func (l Lease) Succeeded(now time.Time, latency time.Duration) {
 	p, e := l.pool, l.Endpoint
-	e.latency.observe(p.common.ns(now), int64(latency), p.common.cfg.Decay)
+	e.latency.observe(p.common.ns(now), int64(latency), p.common.config().Decay)
 	if !l.trial || !e.Ejected() {
 		return
 	}

@@ -18,7 +18,17 @@ type Registry struct {
 
 // NewRegistry returns an empty registry.
 func NewRegistry(cfg Config, now time.Time) *Registry {
-	return &Registry{common: &common{cfg: cfg.withDefaults(), epoch: now}, pools: make(map[dataplane.Key]*Pool)}
+	r := &Registry{common: &common{epoch: now}, pools: make(map[dataplane.Key]*Pool)}
+	r.Configure(cfg)
+	return r
+}
+
+// Configure takes another configuration. What is known of endpoints stays:
+// requests in flight, latencies, and who is ejected until when. Foreign counts
+// from the next Update of a service on.
+func (r *Registry) Configure(cfg Config) {
+	cfg = cfg.withDefaults()
+	r.common.cfg.Store(&cfg)
 }
 
 // Update makes the pool of a service follow its new version and returns it. The
@@ -29,7 +39,7 @@ func NewRegistry(cfg Config, now time.Time) *Registry {
 func (r *Registry) Update(svc *dataplane.Service, now time.Time, rnd Source) *Pool {
 	p := r.pools[svc.Key]
 	if p == nil {
-		p = &Pool{common: r.common, budget: NewBudget(r.common.cfg, now), endpoints: make(map[identity]*Endpoint)}
+		p = &Pool{common: r.common, budget: newBudget(r.common, now), endpoints: make(map[identity]*Endpoint)}
 		p.turn.Store(rnd.Uint64())
 		r.pools[svc.Key] = p
 	}
@@ -60,7 +70,7 @@ func (p *Pool) update(svc *dataplane.Service, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := func(e dataplane.Endpoint) identity {
-		if p.common.cfg.Foreign {
+		if p.common.config().Foreign {
 			return identity{e.ID, e.Foreign()}
 		}
 		return identity{e.ID, e.Addr}
@@ -107,7 +117,7 @@ func (p *Pool) update(svc *dataplane.Service, now time.Time) {
 func (p *Pool) typical(now time.Time) float64 {
 	sum, n := 0.0, 0
 	for _, e := range p.all {
-		if l := e.latency.at(p.common.ns(now), p.common.cfg.Decay); l > 0 {
+		if l := e.latency.at(p.common.ns(now), p.common.config().Decay); l > 0 {
 			sum += l
 			n++
 		}

@@ -1,12 +1,14 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/netip"
 	"runtime"
@@ -232,5 +234,36 @@ func TestMetricsAreRegisteredOnce(t *testing.T) {
 	}
 	if _, err := New(settings.Default(), registry, slog.New(slog.DiscardHandler)); !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 		t.Errorf("the second: %v", err)
+	}
+}
+
+// As many retries as can be set are made, and none without a budget.
+func TestRetrySettings(t *testing.T) {
+	var tries atomic.Int64
+	var backends []string
+	for range settings.MostRetries + 2 {
+		backends = append(backends, raw(t, func(_ *net.TCPConn, r *bufio.Reader) {
+			if _, err := readHead(r); err == nil {
+				tries.Add(1)
+			}
+		}))
+	}
+	w := newWorld(t, nil, backends...)
+	s := settings.Default()
+	s.Retry.Most = settings.MostRetries
+	w.proxy.Configure(s)
+	answer, _ := w.get("/", "")
+	expect(t, answer, http.StatusBadGateway, ReasonBackendReset)
+	if n := tries.Swap(0); n != settings.MostRetries+1 {
+		t.Errorf("%d tries", n)
+	}
+	s.Retry.Budget, s.Retry.Floor = 0, 0
+	w.proxy.Configure(s)
+	for w.proxy.registry.Pool(key("web")).Budget().Retry(time.Now()) { // what was saved up
+	}
+	answer, _ = w.get("/", "")
+	expect(t, answer, http.StatusBadGateway, ReasonBackendReset)
+	if n := tries.Load(); n != 1 {
+		t.Errorf("%d tries without a budget", n)
 	}
 }

@@ -28,7 +28,7 @@ type options struct {
 }
 
 // mostTries is how often one request may be tried, the first time included.
-const mostTries = 4
+const mostTries = settings.MostRetries + 1
 
 // optionsOf are the options by the settings.
 func optionsOf(s settings.Settings) options {

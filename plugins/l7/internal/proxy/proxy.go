@@ -3,7 +3,6 @@ package proxy
 import (
 	"log/slog"
 	"math/rand/v2"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +35,6 @@ type Proxy struct {
 	tunnels   map[*tunnel]struct{}
 
 	mu       sync.Mutex // guards what follows; no request takes it
-	balance  balance.Config
 	registry *balance.Registry
 	targets  map[dataplane.Key]*Target
 	gone     []*endpoint // that are not cut yet
@@ -56,8 +54,7 @@ func New(s settings.Settings, registry prometheus.Registerer, log *slog.Logger) 
 	p.exchanges.New = func() any { return newExchange(p) }
 	p.buffers.New = func() any { b := make([]byte, bodyBytes); return &b }
 	p.heads.New = func() any { b := make([]byte, 0, 2<<10); return &b }
-	p.balance = balanceOf(s)
-	p.registry = balance.NewRegistry(p.balance, time.Now())
+	p.registry = balance.NewRegistry(balanceOf(s), time.Now())
 	p.table.Store(route.New[*Target](s.Zone))
 	p.Configure(s)
 	return p, nil
@@ -75,16 +72,7 @@ func (p *Proxy) Configure(s settings.Settings) {
 	if old != nil && old.log != next.log {
 		old.log.close()
 	}
-	if b := balanceOf(s); !reflect.DeepEqual(b, p.balance) {
-		// What was learned about endpoints begins anew. Connections stay.
-		p.balance = b
-		p.registry = balance.NewRegistry(b, time.Now())
-		for _, t := range p.targets {
-			if t.service != nil {
-				p.assemble(t, nil, time.Now())
-			}
-		}
-	}
+	p.registry.Configure(balanceOf(s))
 }
 
 // Close ends all tunnels and requests at endpoints, and closes all connections

@@ -57,7 +57,7 @@ func Keys() []Key {
 		span("first_byte_timeout", "For an endpoint's answer to begin; 0: no bound", 0, day, func(s *Settings) any { return &s.Timeouts.FirstByte }),
 		span("try_timeout", "The same, where the request may be tried at another endpoint; 0: as first_byte_timeout", 0, day, func(s *Settings) any { return &s.Timeouts.Try }),
 		span("tunnel_timeout", "How long a WebSocket may be silent; 0: no bound", 0, 365*day, func(s *Settings) any { return &s.Timeouts.Tunnel }),
-		number("retries", "Further tries of one request, each at another endpoint", 0, 5, func(s *Settings) any { return &s.Retry.Most }),
+		number("retries", "Further tries of one request, each at another endpoint", 0, MostRetries, func(s *Settings) any { return &s.Retry.Most }),
 		number("retry_budget", "Percent of a service's requests that may be tried again", 0, 100, func(s *Settings) any { return &s.Retry.Budget }),
 		number("retry_floor", "Further tries a second that a service has in any case", 0, 100_000, func(s *Settings) any { return &s.Retry.Floor }),
 		span("eject_first", "How long an endpoint that failed is left out at first; doubles with each failure", ms, day, func(s *Settings) any { return &s.Ejection.First }),

@@ -46,6 +46,9 @@ type Timeouts struct {
 	Tunnel    time.Duration // of a WebSocket without a byte in either direction; 0: none
 }
 
+// MostRetries is the largest Retry.Most.
+const MostRetries = 5
+
 // Retry bounds further tries.
 type Retry struct {
 	Most   int // tries beyond the first, each on another endpoint

@@ -50,8 +50,9 @@ func TestStuckLogDropsLines(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		line := make([]byte, 100) // so long that one batch takes few
 		for range 3 * waitingLines {
-			l.put([]byte("line\n"))
+			l.put(line)
 		}
 	}()
 	select {

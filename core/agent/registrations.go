@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/durable"
 	"github.com/fairlead/fairlead/core/model"
@@ -49,7 +50,11 @@ func (r registrations) save(dir string) error {
 		return nil
 	}
 	path := filepath.Join(dir, registrationsFile)
-	if err := durable.Replace(path, config.ServicesJSON(r.list())); err != nil {
+	data := config.ServicesJSON(r.list())
+	if len(data) > stateBytes { // the next start could not read it
+		return refuse(api.ErrRefused, "what clients registered would take %d bytes on disk, at most %d are kept: register fewer instances, or with fewer checks", len(data), stateBytes)
+	}
+	if err := durable.Replace(path, data); err != nil {
 		return fmt.Errorf("agent: %s cannot be written: %w: make the data directory writable and free some space", path, err)
 	}
 	return nil

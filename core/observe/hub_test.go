@@ -217,6 +217,9 @@ func TestSeveralObserversShareOneStream(t *testing.T) {
 			}
 			last = f.Endpoint
 		}
+		if last != n { // or the sample is no even one
+			t.Errorf("flow %d of the sample is %d, want %d", want, last, n)
+		}
 	}
 	count(fine, n/4)
 	count(coarse, n/10)

@@ -25,7 +25,6 @@ type Conn struct {
 	reader *bufio.Reader
 
 	left    int64        // bytes that may be read before the head ends
-	read    int64        // bytes read in this exchange
 	failed  error        // of the last read in this exchange
 	written atomic.Int64 // bytes written in this exchange
 	reused  bool         // it carried an exchange before
@@ -70,9 +69,6 @@ func (c *Conn) Reused() bool { return c.reused }
 
 // BytesWritten is how many bytes of the exchange the kernel has taken.
 func (c *Conn) BytesWritten() int64 { return c.written.Load() }
-
-// BytesRead is how many bytes of the exchange's answer were read.
-func (c *Conn) BytesRead() int64 { return c.read }
 
 // Reader reads what the backend sends.
 func (c *Conn) Reader() *bufio.Reader { return c.reader }
@@ -125,7 +121,7 @@ func past() time.Time { return time.Unix(1, 0) }
 
 // begin prepares for an exchange.
 func (c *Conn) begin() {
-	c.read, c.failed = 0, nil
+	c.failed = nil
 	c.written.Store(0)
 	c.left = c.pool.options.Load().HeadBytes
 }
@@ -199,7 +195,6 @@ func (s *source) Read(p []byte) (int, error) {
 		c.heard.Store(time.Now().UnixNano())
 	}
 	c.failed = err
-	c.read += int64(n)
 	c.left -= int64(n)
 	return n, err
 }

@@ -270,16 +270,6 @@ func TestWhatIsKnownSurvivesSnapshots(t *testing.T) {
 	}
 }
 
-func TestForeign(t *testing.T) {
-	e := endpoint(1)
-	e.AddrForeign = netip.MustParseAddrPort("192.0.2.1:1080")
-	r := NewRegistry(Config{Foreign: true}, start)
-	p := r.Update(service(0, e), start, rand.NewPCG(1, 1))
-	if l, ok := p.Pick(start, rand.NewPCG(1, 1), Choice{}); !ok || l.Endpoint.Addr() != e.AddrForeign || l.Endpoint.Name() != "web-1" {
-		t.Error(l.Endpoint.Addr())
-	}
-}
-
 // traefik #8787: with a reload every few requests, the first got them all.
 func TestTurnsGoOnThroughSnapshots(t *testing.T) {
 	for _, policy := range []dataplane.Balance{dataplane.BalanceRoundRobin, dataplane.BalanceDefault, dataplane.BalanceRandom} {
@@ -529,7 +519,7 @@ func TestHashIsStable(t *testing.T) {
 	list := several(5)
 	to := func(w *world) (to [keys]uint64) {
 		for i := range keys {
-			l := w.pick(start, Choice{Hash: HashString(fmt.Sprint(i)), NoTrial: true})
+			l := w.pick(start, Choice{Hash: mix(uint64(i)), NoTrial: true})
 			to[i] = l.Endpoint.ID()
 			l.Release()
 		}

@@ -9,7 +9,6 @@ import (
 // Config holds what an operator may set; zero values are the defaults, unless
 // said otherwise.
 type Config struct {
-	Foreign     bool          // connect to AddrForeign instead of Addr
 	Decay       time.Duration // of a latency to 1/e of it; 2 s
 	EjectFor    time.Duration // after the first failure, doubled by each failed trial; 1 s
 	EjectAtMost time.Duration // 30 s

@@ -116,15 +116,6 @@ func HashAddr(a netip.Addr) uint64 {
 	return mix(mix(hi) ^ lo)
 }
 
-// HashString is the hash of a key such as a cookie's value.
-func HashString(s string) uint64 {
-	h := uint64(14695981039346656037) // FNV-1a
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * 1099511628211
-	}
-	return mix(h)
-}
-
 // mix spreads every bit over all (the finalizer of splitmix64).
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -37,7 +37,7 @@ type view struct {
 
 // Choice is what one request asks of a pool.
 type Choice struct {
-	Hash    uint64      // what a hash policy goes by: see HashAddr and HashString
+	Hash    uint64      // what a hash policy goes by: see HashAddr
 	Tried   []*Endpoint // not these
 	NoTrial bool        // the request could not be repeated: spare it a trial until EjectAtMost after it is due
 }

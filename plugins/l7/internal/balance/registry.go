@@ -24,8 +24,7 @@ func NewRegistry(cfg Config, now time.Time) *Registry {
 }
 
 // Configure takes another configuration. What is known of endpoints stays:
-// requests in flight, latencies, and who is ejected until when. Foreign counts
-// from the next Update of a service on.
+// requests in flight, latencies, and who is ejected until when.
 func (r *Registry) Configure(cfg Config) {
 	cfg = cfg.withDefaults()
 	r.common.cfg.Store(&cfg)
@@ -69,12 +68,7 @@ type identity struct {
 func (p *Pool) update(svc *dataplane.Service, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	of := func(e dataplane.Endpoint) identity {
-		if p.common.config().Foreign {
-			return identity{e.ID, e.Foreign()}
-		}
-		return identity{e.ID, e.Addr}
-	}
+	of := func(e dataplane.Endpoint) identity { return identity{e.ID, e.Addr} }
 	for _, e := range p.endpoints {
 		e.listed = false
 	}

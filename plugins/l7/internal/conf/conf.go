@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -183,7 +184,7 @@ func checkFollow(address string) string {
 		return ""
 	}
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || port == "" {
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 {
 		return "want the agent's socket, such as /run/fairlead/api.sock, or HOST:PORT of its api.listen"
 	}
 	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {

@@ -208,6 +208,8 @@ func TestMistakes(t *testing.T) {
 		{"two sources", ok + "follow: 127.0.0.1:1\n", nil, []string{"services and follow exclude each other"}},
 		{"follow another host", "follow: 198.51.100.1:7402\n", nil, []string{"l7.yaml:1:", "198.51.100.1:7402", "on this host"}},
 		{"follow no port", "follow: localhost\n", nil, []string{"l7.yaml:1:", `"localhost"`, "HOST:PORT"}},
+		{"follow no number", "follow: 127.0.0.1:abc\n", nil, []string{"l7.yaml:1:", `"127.0.0.1:abc"`, "HOST:PORT"}},
+		{"follow port 0", "follow: 127.0.0.1:0\n", nil, []string{"l7.yaml:1:", "HOST:PORT"}},
 		{"follow a relative path", "follow: unix:api.sock\n", nil, []string{"l7.yaml:1:", "absolute"}},
 		{"relative socket", "provider_socket: run/l7.sock\n", nil, []string{"l7.yaml:1:", "absolute"}},
 		{"unknown variable", ok, []string{"FAIRLEAD_L7_LISTN=x"}, []string{"FAIRLEAD_L7_LISTN", "FAIRLEAD_L7_LISTEN?"}},

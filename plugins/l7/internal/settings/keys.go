@@ -52,7 +52,7 @@ func Keys() []Key {
 		span("grace", "How long requests and tunnels under way may go on after that", 0, day, func(s *Settings) any { return &s.Grace }),
 		span("header_timeout", "Until the head of a request is there", ms, day, func(s *Settings) any { return &s.Timeouts.Header }),
 		span("idle_timeout", "How long a client's connection may wait for its next request", ms, day, func(s *Settings) any { return &s.Timeouts.Idle }),
-		span("body_timeout", "How long a body may stand still, on either side; 0: no bound", 0, day, func(s *Settings) any { return &s.Timeouts.Body }),
+		span("body_timeout", "How long a client may send or take nothing of a body, or a backend take nothing; 0: no bound", 0, day, func(s *Settings) any { return &s.Timeouts.Body }),
 		span("connect_timeout", "For a connection to an endpoint", ms, day, func(s *Settings) any { return &s.Timeouts.Connect }),
 		span("first_byte_timeout", "For an endpoint's answer to begin; 0: no bound", 0, day, func(s *Settings) any { return &s.Timeouts.FirstByte }),
 		span("try_timeout", "The same, where the request may be tried at another endpoint; 0: as first_byte_timeout", 0, day, func(s *Settings) any { return &s.Timeouts.Try }),

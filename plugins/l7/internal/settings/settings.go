@@ -39,7 +39,7 @@ const Off = "off"
 type Timeouts struct {
 	Header    time.Duration // until a client's head is there
 	Idle      time.Duration // of a client's connection between two requests
-	Body      time.Duration // of either side, without a byte of a body; 0: none
+	Body      time.Duration // of a client without a byte of a body in its turn, and of a backend that takes none; 0: none
 	Connect   time.Duration // to an endpoint
 	FirstByte time.Duration // of an endpoint's answer, where no other one can be tried; 0: none
 	Try       time.Duration // of an endpoint's answer, where another one can be tried; 0: as FirstByte

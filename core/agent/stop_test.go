@@ -194,7 +194,9 @@ func TestSignalWhileAPluginStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("FAIRLEAD_PLUGIN_DIRS", dir)
-	r := prepare(t, Options{Loaded: loaded(testConfig(t, "n1"))})
+	cfg := testConfig(t, "n1")
+	cfg.Dataplane = config.Providers{"l7"}
+	r := prepare(t, Options{Loaded: loaded(cfg)})
 	go func() { r.result <- r.Run(context.Background(), r.signals) }()
 	waitFor(t, "the plugin to start", func() bool { _, err := os.Stat(began); return err == nil })
 	asked := time.Now()

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/netns"
 )
 
 // patience bounds each wait; it is long as the machine may be busy.
@@ -70,7 +72,7 @@ func TestMain(m *testing.M) {
 	}
 	programs.dir = dir
 	code := m.Run()
-	if err := os.RemoveAll(dir); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), netns.RootIsFree()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

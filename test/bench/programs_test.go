@@ -26,7 +26,7 @@ func (fairlead) String() string { return "fairlead" }
 func (f fairlead) start(node *netns.Node, name string, bind, seed netip.AddrPort) *netns.Process {
 	args := []string{
 		"agent", "--node.name", name, "--node.data_dir", filepath.Join(f.dir, name), "--node.advertise", bind.Addr().String(),
-		"--cluster.name", "bench", "--gossip.bind", bind.String(), "--gossip.profile", "lan",
+		"--cluster.name", "bench", "--gossip.bind", bind.String(), "--gossip.profile", "lan", "--dataplane", "off",
 		"--api.socket", f.socket(name), "--api.listen", netip.AddrPortFrom(bind.Addr(), 7402).String(),
 		"--http.listen", netip.AddrPortFrom(bind.Addr(), 7403).String(),
 	}

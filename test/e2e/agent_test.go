@@ -29,6 +29,10 @@ type agent struct {
 	proc *netns.Process
 }
 
+// noDataplane keeps agents that are not about data planes from choosing one: as
+// root auto takes the best that is installed, for all processes of the machine.
+const noDataplane = "FAIRLEAD_DATAPLANE=off"
+
 // fleet is a set of agents in one topology, one per node.
 type fleet struct {
 	t      *testing.T
@@ -47,7 +51,7 @@ func newFleet(t *testing.T, n int) *fleet {
 	}
 	t.Cleanup(func() { os.RemoveAll(root) })
 	for i, node := range f.topo.Nodes() {
-		a := &agent{t: t, name: node.Name(), node: node, dir: filepath.Join(root, node.Name())}
+		a := &agent{t: t, name: node.Name(), node: node, dir: filepath.Join(root, node.Name()), env: []string{noDataplane}}
 		if i > 0 {
 			a.join = []string{f.topo.Node(0).Addr().String() + ":7400"}
 		}

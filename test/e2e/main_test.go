@@ -1,17 +1,21 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/fairlead/fairlead/test/netns"
 )
 
 // fairlead is the path of the binary under test, plugins the directory with
 // those that it is to host: fake, the reference provider, and flawed, see
-// testdata. They are set once, before any test runs.
-var fairlead, plugins string
+// testdata. installed is FAIRLEAD_BIN, with the plugins that are shipped beside
+// it, or empty. They are set once, before any test runs.
+var fairlead, plugins, installed string
 
 func TestMain(m *testing.M) {
 	code, err := run(m)
@@ -38,16 +42,27 @@ func run(m *testing.M) (int, error) {
 			return 1, err
 		}
 	}
-	if fairlead = os.Getenv("FAIRLEAD_BIN"); fairlead != "" {
-		fairlead, err = filepath.Abs(fairlead)
-	} else {
-		fairlead = filepath.Join(plugins, "fairlead")
+	// Alone in a directory: plugins beside the program would be found, and auto
+	// would choose from them.
+	fairlead = filepath.Join(plugins, "bin", "fairlead")
+	if installed = os.Getenv("FAIRLEAD_BIN"); installed == "" {
 		err = build(fairlead, "../../cmd/fairlead")
+	} else if installed, err = filepath.Abs(installed); err == nil {
+		err = copyProgram(installed, fairlead)
 	}
 	if err != nil {
 		return 1, err
 	}
-	return m.Run(), nil
+	code := m.Run()
+	return code, netns.RootIsFree()
+}
+
+func copyProgram(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, text, 0o755))
+	}
+	return err
 }
 
 func build(path, pkg string) error {

@@ -28,7 +28,7 @@ const webService = `[{"name":"web","port":80,"vip":"10.200.0.10","instances":[{"
 
 // newHost returns an agent, not started, that hosts providers by these names;
 // no names is a wish that nobody wrote: auto, l7. Its plugins are installed by
-// the test.
+// the test, and there are no others: the program stands alone (TestMain).
 func newHost(t *testing.T, names ...string) *agent {
 	t.Helper()
 	a := newFleet(t, 1).agents[0]

@@ -184,8 +184,8 @@ func (r *reader) install() {
 		}
 	}
 	bin := filepath.Join(r.dir, "bin")
-	if os.Getenv("FAIRLEAD_BIN") != "" {
-		if err := os.Symlink(filepath.Dir(fairlead), bin); err != nil {
+	if installed != "" {
+		if err := os.Symlink(filepath.Dir(installed), bin); err != nil {
 			r.t.Fatal(err)
 		}
 		return

@@ -15,7 +15,7 @@ import (
 func agentArgs(dir, name string) []string {
 	return []string{
 		"agent", "--node.name", name, "--node.data_dir", filepath.Join(dir, "data"), "--gossip.bind", "127.0.0.1:0",
-		"--gossip.profile", "local", "--api.socket", filepath.Join(dir, "api.sock"), "--api.listen", "off", "--http.listen", "off",
+		"--gossip.profile", "local", "--api.socket", filepath.Join(dir, "api.sock"), "--api.listen", "off", "--http.listen", "off", "--dataplane", "off",
 	}
 }
 

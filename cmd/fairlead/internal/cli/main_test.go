@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/netns"
 )
 
 // beFairlead makes the test binary the program itself: dev and demo start
@@ -28,6 +30,10 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(built.own)
+		if err := netns.RootIsFree(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 		os.Exit(code)
 	}))
 }

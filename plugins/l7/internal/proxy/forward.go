@@ -164,15 +164,11 @@ func (x *exchange) exchangeOnce(now *endpoints, lease balance.Lease, fresh bool)
 	}
 	began := time.Now()
 	c, dialled, err := x.at.pool.Get(x.r.Context(), timeout, fresh)
-	if dialled {
-		if err == nil {
-			x.p.metrics.connected.Inc()
-		} else {
-			x.p.metrics.connectFailed.Inc()
-		}
-	}
 	if err != nil {
 		return x.connectFailed(lease, err)
+	}
+	if dialled {
+		x.p.metrics.connected.Inc()
 	}
 	if f := x.send(c); f != nil {
 		return f
@@ -191,10 +187,12 @@ func (x *exchange) connectFailed(lease balance.Lease, err error) *failure {
 		return nil
 	}
 	f := &failure{reason: connectReason(err), err: err, again: true, unsent: true}
-	switch {
-	case errors.Is(err, backend.ErrGone):
+	if errors.Is(err, backend.ErrGone) {
 		f.reason = ReasonEndpointGone
-	case !ours(err):
+		return f
+	}
+	x.p.metrics.connectFailed.Inc()
+	if !ours(err) {
 		x.eject(lease)
 	}
 	return f

@@ -3,10 +3,12 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -281,5 +283,18 @@ func TestConnectTimeout(t *testing.T) {
 		if answer.StatusCode != http.StatusOK || time.Since(start) > 390*time.Millisecond {
 			t.Errorf("%d after %v", answer.StatusCode, time.Since(start))
 		}
+	}
+}
+
+// A client that goes away before a connect makes no failed connect.
+func TestNoConnectForAClientThatIsGone(t *testing.T) {
+	w := newWorld(t, nil, server(t, ok))
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.proxy.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, http.MethodGet, "http://web/", nil))
+	w.logged(`"status":499`)
+	eventually(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
+	if n := w.metric("fairlead_l7_connects_total", "result", "failed"); n != 0 {
+		t.Errorf("%v failed connects", n)
 	}
 }

@@ -113,8 +113,9 @@ func findIP() (string, error) {
 const isolatedFlag = "isolated"
 
 // runIsolated runs this program with args in a network namespace of its own, for
-// an ordinary user in a user namespace too, and returns its exit code.
-func runIsolated(ctx context.Context, env Env, args ...string) (int, error) {
+// an ordinary user in a user namespace too, and returns its exit code. attr is what
+// else it is to have.
+func runIsolated(ctx context.Context, env Env, attr syscall.SysProcAttr, args ...string) (int, error) {
 	exe, err := env.Executable()
 	if err != nil {
 		return 0, fmt.Errorf("find this program: %w", err)
@@ -127,14 +128,15 @@ func runIsolated(ctx context.Context, env Env, args ...string) (int, error) {
 	cmd := exec.Command(exe, args...)
 	cmd.Env = env.Environ
 	cmd.Stdout, cmd.Stderr = env.Stdout, env.Stderr
-	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	attr.Cloneflags |= unix.CLONE_NEWNET
+	attr.Pdeathsig, attr.Setpgid = syscall.SIGKILL, true
 	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
 		attr.Cloneflags |= unix.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
 		attr.AmbientCaps = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_SYS_ADMIN}
 	}
-	cmd.SysProcAttr = attr
+	cmd.SysProcAttr = &attr
 	if err := s.do(cmd.Start); err != nil {
 		return 0, fmt.Errorf("this needs a network namespace, and the kernel gives none to user %d (%w): run it as root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)", os.Geteuid(), err)
 	}

@@ -92,7 +92,7 @@ more seldom; its times are late by that, and the report says by how much at most
 // demoIsolated runs the demo in a copy of this program that has a network
 // namespace for itself.
 func (a *app) demoIsolated(ctx context.Context, o demoOptions) error {
-	code, err := runIsolated(ctx, a.env, "demo", "--mode", o.mode, "--rate", strconv.FormatFloat(o.rate, 'g', -1, 64),
+	code, err := runIsolated(ctx, a.env, syscall.SysProcAttr{}, "demo", "--mode", o.mode, "--rate", strconv.FormatFloat(o.rate, 'g', -1, 64),
 		"--duration", o.duration.String(), "--"+isolatedFlag, "--output", a.output)
 	if err != nil {
 		return fmt.Errorf("demo: --mode %s: %w", o.mode, err)

@@ -17,7 +17,8 @@ import (
 )
 
 func (a *app) devCommand() *cobra.Command {
-	return &cobra.Command{
+	cgroup := ""
+	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a cluster of three on this host to try things with",
 		Long: `Run three agents on loopback until Ctrl-C, with three instances of the service
@@ -28,17 +29,34 @@ agent runs at the default socket. Everything is in $XDG_RUNTIME_DIR/fairlead-dev
 end, whichever way that comes.
 
 The agents run the data plane l7 and nothing that alters this host, unless
-FAIRLEAD_DATAPLANE names others.`,
-		Args: noArgs,
+FAIRLEAD_DATAPLANE names others. With ebpf or auto there, which is for root, all of
+it has a network namespace and a cgroup for itself, in which the VIPs of the
+services lead to their instances: see "fairlead dev exec".`,
+		Example: "  fairlead dev\n  sudo FAIRLEAD_DATAPLANE=ebpf,l7 fairlead dev",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := a.signalled(cmd.Context(), syscall.SIGHUP) // the terminal is gone
 			defer cancel()
-			return a.runDev(ctx)
+			if cgroup == "" && wantsKernel(a.env) {
+				return a.devIsolated(ctx)
+			}
+			return a.runDev(ctx, cgroup)
 		},
 	}
+	cmd.Flags().StringVar(&cgroup, cgroupFlag, "", "this process is alone in its namespaces and in this cgroup")
+	_ = cmd.Flags().MarkHidden(cgroupFlag) // the flag is there
+	cmd.AddCommand(a.devExecCommand())
+	return cmd
 }
 
-func (a *app) runDev(ctx context.Context) error {
+// runDev runs it in this process. cgroup is what the processes have for themselves,
+// empty if nothing.
+func (a *app) runDev(ctx context.Context, cgroup string) error {
+	if cgroup != "" {
+		if err := settle(); err != nil {
+			return fmt.Errorf("dev: %w", err)
+		}
+	}
 	dir := devDir(a.env)
 	lock, err := lockDevDir(dir)
 	if err != nil {
@@ -51,7 +69,11 @@ func (a *app) runDev(ctx context.Context) error {
 
 	fmt.Fprintf(a.env.Stderr, "starting %d agents with their instances and proxies in %s …\n", localNodes, dir)
 	// In turns, so that a few requests by hand show all instances.
-	cluster, err := startLocalCluster(ctx, a.env, localOptions{dir: dir, lock: lock, balance: "round-robin"})
+	options := localOptions{dir: dir, lock: lock, balance: "round-robin", cgroup: cgroup}
+	if cgroup != "" {
+		options.balance = "default" // a plane in the kernel takes no turns
+	}
+	cluster, err := startLocalCluster(ctx, a.env, options)
 	defer cluster.stop()
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
@@ -90,6 +112,9 @@ type localJSON struct {
 	ReadySec  float64             `json:"ready_seconds"`        // until all was ready
 	Nodes     []localNodeJSON     `json:"nodes"`
 	Instances []localInstanceJSON `json:"instances"`
+	// Of a dev that is isolated; else they are not there.
+	Cgroup string            `json:"cgroup,omitempty"`
+	VIPs   map[string]string `json:"vips,omitempty"` // by service; led there only
 }
 
 type localNodeJSON struct {
@@ -111,7 +136,10 @@ type localInstanceJSON struct {
 }
 
 func (c *localCluster) json(ctx context.Context) (localJSON, error) {
-	out := localJSON{Dir: c.dir, FirstSec: c.first.Seconds(), ReadySec: c.took.Seconds()}
+	out := localJSON{Dir: c.dir, FirstSec: c.first.Seconds(), ReadySec: c.took.Seconds(), Cgroup: c.cgroup}
+	if c.led {
+		out.VIPs = localVIPs()
+	}
 	gossip := map[string]string{}
 	err := c.nodes[0].ask(ctx, "list the nodes", func(api *client.Client) (bool, error) {
 		members, err := api.Members(ctx)
@@ -174,9 +202,16 @@ func (a *app) printLocal(ctx context.Context, c *localCluster) error {
 
 func (a *app) printDevHints(c *localCluster) error {
 	first, last := c.nodes[0], c.nodes[len(c.nodes)-1]
-	curl := ""
+	curl, inside := "", ""
+	if c.cgroup != "" {
+		a.say("\nAll of it has a network namespace (/proc/%d/ns/net) and the cgroup %s for itself.\n", first.agent.pid(), c.cgroup)
+		inside = "fairlead dev exec "
+	}
+	if c.led {
+		curl = fmt.Sprintf("  %scurl http://%s/\n", inside, localVIPs()["web"])
+	}
 	if first.proxy != "" {
-		curl = fmt.Sprintf("  curl -H 'Host: web' %s\n", first.url())
+		curl += fmt.Sprintf("  %scurl -H 'Host: web' %s\n", inside, first.url())
 	}
 	_, err := fmt.Fprintf(a.env.Stdout, `
 Try in another terminal:

@@ -37,6 +37,7 @@ type localOptions struct {
 	metrics bool     // the proxies show theirs
 	balance string   // of the services; see the configuration's key
 	cable   *cable   // to the last node; nil: all are on loopback
+	cgroup  string   // that the processes have for themselves; empty: none
 }
 
 // localCluster is a few agents on one host, each with instances and a proxy, all
@@ -45,7 +46,9 @@ type localCluster struct {
 	env       Env
 	dir       string
 	exe       string
-	proxied   bool // the nodes have an L7 proxy
+	proxied   bool   // the nodes have an L7 proxy
+	cgroup    string // see localOptions
+	led       bool   // in the cgroup VIPs lead to instances
 	metrics   bool
 	balance   string
 	spawner   *spawner
@@ -64,7 +67,7 @@ func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
 // error.
 func startLocalCluster(ctx context.Context, env Env, o localOptions) (*localCluster, error) {
 	began := env.Now()
-	c := &localCluster{env: env, dir: o.dir, metrics: o.metrics, balance: o.balance, proxied: dataplaneHasL7(env)}
+	c := &localCluster{env: env, dir: o.dir, metrics: o.metrics, balance: o.balance, cgroup: o.cgroup, proxied: dataplaneHasL7(env)}
 	var err error
 	if c.exe, err = env.Executable(); err != nil {
 		return c, fmt.Errorf("find this program: %w", err)
@@ -127,7 +130,7 @@ func (c *localCluster) startAgents(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.each(func(n *localNode) error { return n.register(ctx, c.balance) })
+	return c.each(func(n *localNode) error { return n.register(ctx, c.balance, c.cgroup != "") })
 }
 
 // each calls f for all nodes at once and returns the first error.
@@ -151,6 +154,9 @@ func (c *localCluster) awaitReady(ctx context.Context, began time.Time) error {
 	err := c.each(func(n *localNode) error {
 		return n.ask(ctx, "see all nodes and endpoints", func(api *client.Client) (bool, error) { return c.seenBy(ctx, api) })
 	})
+	if err == nil && c.cgroup != "" {
+		err = c.awaitLed(ctx)
+	}
 	if err != nil || !c.proxied {
 		return err
 	}
@@ -178,6 +184,37 @@ func (c *localCluster) awaitReady(ctx context.Context, began time.Time) error {
 			return false, err
 		})
 	})
+}
+
+// awaitLed waits until the plane below L7 of each node has all services, or until it
+// is clear that there is none.
+func (c *localCluster) awaitLed(ctx context.Context) error {
+	led := make(chan int, len(c.nodes)) // processes of such planes
+	err := c.each(func(n *localNode) error {
+		return n.ask(ctx, "lead its VIPs", func(api *client.Client) (bool, error) {
+			list, err := api.Plugins(ctx)
+			if err != nil {
+				return false, err
+			}
+			for _, p := range list.Plugins {
+				switch {
+				case !p.Chosen || p.Name == l7Name:
+					continue
+				case p.Told == nil || p.Told.Error != "" || p.Told.Services < uint64(len(localServices())) || p.PID == 0:
+					return false, fmt.Errorf("%s is %s: %s", p.Name, p.State, p.Reason)
+				}
+				led <- p.PID
+				return true, nil
+			}
+			return len(list.Warnings) > 0, nil // it says that auto found none
+		})
+	})
+	close(led)
+	for pid := range led {
+		c.sweeper.watch(pid)
+		c.led = true
+	}
+	return err
 }
 
 // seenBy reports whether an agent sees all nodes alive and all instances in.
@@ -264,6 +301,7 @@ func localVariables() []string { return []string{dataplaneVariable, "FAIRLEAD_PL
 const (
 	dataplaneVariable = "FAIRLEAD_DATAPLANE"
 	l7Name            = "l7"
+	ebpfName          = "ebpf"
 )
 
 // withoutFairlead drops variables that would configure the agents otherwise.

@@ -73,7 +73,7 @@ func (c *localCluster) addNode(i int, cable *cable) (*localNode, error) {
 // startAgent writes the configuration and starts the agent.
 func (c *localCluster) startAgent(n *localNode, join string) error {
 	file := n.file("fairlead.yaml")
-	if err := os.WriteFile(file, []byte(n.config(join)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(n.config(join, c.cgroup)), 0o600); err != nil {
 		return err
 	}
 	var err error
@@ -81,7 +81,7 @@ func (c *localCluster) startAgent(n *localNode, join string) error {
 	return err
 }
 
-func (n *localNode) config(join string) string {
+func (n *localNode) config(join, cgroup string) string {
 	text := fmt.Sprintf(`node: {name: %s, data_dir: %q}
 cluster: {name: dev, join: %s}
 gossip: {bind: "%v:0", profile: local, insecure: %t}
@@ -91,23 +91,31 @@ log: {level: info, format: text}
 shutdown_timeout: 5s
 dataplane: l7
 `, n.name, n.file("data"), join, n.addr, !n.addr.IsLoopback(), n.socket)
-	if n.proxy == "" {
-		return text
+	var plugins []string
+	if cgroup != "" {
+		plugins = append(plugins, fmt.Sprintf("%s: {cgroup: %q}", ebpfName, cgroup))
 	}
-	metrics := "off"
-	if n.metrics != "" {
-		metrics = n.metrics
+	if n.proxy != "" {
+		metrics := "off"
+		if n.metrics != "" {
+			metrics = n.metrics
+		}
+		plugins = append(plugins, fmt.Sprintf("l7: {listen: %q, admin: %q, announce_time: 0s, grace: 1s}", n.proxy, metrics))
 	}
-	return text + fmt.Sprintf("plugins: {l7: {listen: %q, admin: %q, announce_time: 0s, grace: 1s}}\n", n.proxy, metrics)
+	return text + fmt.Sprintf("plugins: {%s}\n", strings.Join(plugins, ", "))
 }
 
-// register tells the agent what runs on its node.
-func (n *localNode) register(ctx context.Context, balance string) error {
+// register tells the agent what runs on its node, with VIPs or without.
+func (n *localNode) register(ctx context.Context, balance string, vips bool) error {
 	var text strings.Builder
 	text.WriteString("services:\n")
 	for _, i := range n.instances {
-		fmt.Fprintf(&text, "- {name: %s, port: 80, balance: %s, instances: [{id: %s, address: %q, checks: [{http: %s, interval: 1s}]}]}\n",
-			i.Service, balance, i.ID, i.addr, healthPath)
+		vip := ""
+		if vips {
+			vip = fmt.Sprintf("vip: %s, ", localVIPs()[i.Service])
+		}
+		fmt.Fprintf(&text, "- {name: %s, port: 80, %sbalance: %s, instances: [{id: %s, address: %q, checks: [{http: %s, interval: 1s}]}]}\n",
+			i.Service, vip, balance, i.ID, i.addr, healthPath)
 	}
 	return n.ask(ctx, "take its instances", func(api *client.Client) (bool, error) {
 		_, err := api.Register(ctx, n.name, text.String(), false)

@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 	if name, ok := strings.CutPrefix(filepath.Base(os.Args[0]), handshake.FilePrefix); ok {
 		os.Exit(fakePlugin(name))
 	}
+	if url := os.Getenv(getVariable); url != "" && len(os.Args) == 1 {
+		os.Exit(printURL(url))
+	}
 	if os.Getenv("TEST_BE_FAIRLEAD") != "" {
 		os.Exit(Run(os.Args[1:], SystemEnv("test")))
 	}

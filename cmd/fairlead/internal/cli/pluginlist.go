@@ -61,7 +61,8 @@ of one that runs by itself and follows the agent, following, and of others
 and, without an agent that answers,
   chosen      the agent runs it, as it decided at its last start
   failed      it starts and does not say what it is
-GENERATION is the last that it applied, RESTARTS counts lives after the first.
+GENERATION is the last that it applied, RESTARTS counts starts after the first,
+also those that failed.
 CAPABILITIES are those that its manifest gives it; "all" means that it has no
 manifest and gets those of the agent.`,
 		Args: noArgs,

@@ -73,6 +73,7 @@ type Agent struct {
 	services  *services
 	planes    *planes
 	host      atomic.Pointer[pluginhost.Host] // nil: none yet, or none at all
+	chosen    atomic.Bool                     // no host will come any more than is there
 	leaver    *leaver
 	listeners []api.Listener // as bound; written before anything is served
 }

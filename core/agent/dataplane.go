@@ -77,6 +77,7 @@ func (a *Agent) startView(c *cleanups) error {
 // startPlugins chooses the providers and runs them. A choice that nobody wrote
 // down is no reason to stay down: then the node has no data plane, and says so.
 func (a *Agent) startPlugins(ctx context.Context, c *cleanups) error {
+	defer a.chosen.Store(true)
 	loaded := a.settings.Load()
 	wish := pluginhost.WishOf(loaded.Config, loaded.Origins)
 	host, err := pluginhost.New(a.hostConfig(loaded, wish))

@@ -28,7 +28,10 @@ var _ fairleadv1.PluginsServer = plugins{}
 // ListPlugins implements fairleadv1.PluginsServer.
 func (p plugins) ListPlugins(context.Context, *fairleadv1.ListPluginsRequest) (*fairleadv1.ListPluginsResponse, error) {
 	out := &fairleadv1.ListPluginsResponse{}
-	if host := p.agent.host.Load(); host != nil {
+	host, without := p.host()
+	if host == nil {
+		out.Problems = []string{without}
+	} else {
 		decision, discovery := host.Decision(), host.Discovery()
 		for _, s := range host.Status() {
 			out.Plugins = append(out.Plugins, p.hosted(s, decision, discovery))
@@ -42,9 +45,9 @@ func (p plugins) ListPlugins(context.Context, *fairleadv1.ListPluginsRequest) (*
 
 // RestartPlugin implements fairleadv1.PluginsServer.
 func (p plugins) RestartPlugin(ctx context.Context, r *fairleadv1.RestartPluginRequest) (*fairleadv1.RestartPluginResponse, error) {
-	host := p.agent.host.Load()
+	host, without := p.host()
 	if host == nil {
-		return nil, status.Error(codes.Unavailable, "this agent hosts no data plane: see its log, and the key dataplane")
+		return nil, status.Error(codes.FailedPrecondition, without)
 	}
 	s, err := host.Renew(ctx, r.GetName(), "asked for over the API")
 	switch {
@@ -56,6 +59,19 @@ func (p plugins) RestartPlugin(ctx context.Context, r *fairleadv1.RestartPluginR
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &fairleadv1.RestartPluginResponse{Plugin: p.hosted(s, host.Decision(), host.Discovery())}, nil
+}
+
+// host returns what hosts the data planes, or why nothing does.
+func (p plugins) host() (host *pluginhost.Host, without string) {
+	chosen := p.agent.chosen.Load() // before the host, which may come meanwhile
+	host = p.agent.host.Load()
+	switch {
+	case host != nil:
+		return host, ""
+	case !chosen:
+		return nil, "this agent starts, and still chooses its data planes: ask again in a moment"
+	}
+	return nil, "this agent hosts no data plane: see its log, and the key dataplane"
 }
 
 // hosted describes a data plane that the agent keeps running.

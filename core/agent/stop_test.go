@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlead/fairlead/core/api"
+	"github.com/fairlead/fairlead/core/api/client"
 	"github.com/fairlead/fairlead/core/config"
 )
 
@@ -199,6 +200,17 @@ func TestSignalWhileAPluginStarts(t *testing.T) {
 	r := prepare(t, Options{Loaded: loaded(cfg)})
 	go func() { r.result <- r.Run(context.Background(), r.signals) }()
 	waitFor(t, "the plugin to start", func() bool { _, err := os.Stat(began); return err == nil })
+	c, err := client.Dial(t.Context(), cfg.API.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if list, err := c.Plugins(t.Context()); err != nil || len(list.Problems) != 1 || !strings.Contains(list.Problems[0], "still chooses") {
+		t.Errorf("listed meanwhile: %+v, %v", list, err)
+	}
+	if _, err := c.RestartPlugin(t.Context(), "l7"); err == nil || !strings.Contains(err.Error(), "still chooses") {
+		t.Errorf("restarted meanwhile: %v", err)
+	}
 	asked := time.Now()
 	r.signals <- syscall.SIGTERM
 	if err := <-r.result; err != nil {

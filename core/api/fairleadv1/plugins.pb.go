@@ -11,12 +11,13 @@
 package fairleadv1
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
-	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 )
 
 const (
@@ -65,7 +66,7 @@ func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
 type ListPluginsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Plugins       []*Plugin              `protobuf:"bytes,1,rep,name=plugins,proto3" json:"plugins,omitempty"`   // by name; those that are hosted come first
-	Problems      []string               `protobuf:"bytes,2,rep,name=problems,proto3" json:"problems,omitempty"` // of the directories that are searched
+	Problems      []string               `protobuf:"bytes,2,rep,name=problems,proto3" json:"problems,omitempty"` // of the directories that are searched, or why nothing is hosted
 	Warnings      []string               `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"` // of the choice
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -227,7 +228,7 @@ type Plugin struct {
 	Capabilities   []string               `protobuf:"bytes,10,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	Since          *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=since,proto3" json:"since,omitempty"`    // of the state
 	Until          *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=until,proto3" json:"until,omitempty"`    // when it is tried again; unset: not a matter of time
-	Starts         uint64                 `protobuf:"varint,13,opt,name=starts,proto3" json:"starts,omitempty"` // since the agent began
+	Starts         uint64                 `protobuf:"varint,13,opt,name=starts,proto3" json:"starts,omitempty"` // since the agent began, those that failed too
 	Losses         uint64                 `protobuf:"varint,14,opt,name=losses,proto3" json:"losses,omitempty"`
 	Reason         string                 `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"` // why it does not run, or was lost last
 	Remedy         string                 `protobuf:"bytes,16,opt,name=remedy,proto3" json:"remedy,omitempty"`
@@ -696,17 +697,20 @@ func file_core_api_fairleadv1_plugins_proto_rawDescGZIP() []byte {
 	return file_core_api_fairleadv1_plugins_proto_rawDescData
 }
 
-var file_core_api_fairleadv1_plugins_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
-var file_core_api_fairleadv1_plugins_proto_goTypes = []any{
-	(*ListPluginsRequest)(nil),    // 0: fairlead.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),   // 1: fairlead.v1.ListPluginsResponse
-	(*RestartPluginRequest)(nil),  // 2: fairlead.v1.RestartPluginRequest
-	(*RestartPluginResponse)(nil), // 3: fairlead.v1.RestartPluginResponse
-	(*Plugin)(nil),                // 4: fairlead.v1.Plugin
-	(*Reconciliation)(nil),        // 5: fairlead.v1.Reconciliation
-	(*ServiceTrouble)(nil),        // 6: fairlead.v1.ServiceTrouble
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
-}
+var (
+	file_core_api_fairleadv1_plugins_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+	file_core_api_fairleadv1_plugins_proto_goTypes  = []any{
+		(*ListPluginsRequest)(nil),    // 0: fairlead.v1.ListPluginsRequest
+		(*ListPluginsResponse)(nil),   // 1: fairlead.v1.ListPluginsResponse
+		(*RestartPluginRequest)(nil),  // 2: fairlead.v1.RestartPluginRequest
+		(*RestartPluginResponse)(nil), // 3: fairlead.v1.RestartPluginResponse
+		(*Plugin)(nil),                // 4: fairlead.v1.Plugin
+		(*Reconciliation)(nil),        // 5: fairlead.v1.Reconciliation
+		(*ServiceTrouble)(nil),        // 6: fairlead.v1.ServiceTrouble
+		(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	}
+)
+
 var file_core_api_fairleadv1_plugins_proto_depIdxs = []int32{
 	4, // 0: fairlead.v1.ListPluginsResponse.plugins:type_name -> fairlead.v1.Plugin
 	4, // 1: fairlead.v1.RestartPluginResponse.plugin:type_name -> fairlead.v1.Plugin

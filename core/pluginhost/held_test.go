@@ -98,7 +98,9 @@ func TestLateConflictIsRefused(t *testing.T) {
 	if p := r.nextReady(); p.Name != "good" {
 		t.Fatalf("%s became ready", p.Name)
 	}
-	waitState(t, h, "bad", StateCrashLoop)
+	if s := waitState(t, h, "bad", StateCrashLoop); s.Starts != hurry().Backoff.LoopCount-1 {
+		t.Errorf("%d starts, the choice was no one", s.Starts)
+	}
 	if err := os.WriteFile(behaviourPath(path), []byte(`{}`), 0o644); err != nil {
 		t.Fatal(err)
 	}

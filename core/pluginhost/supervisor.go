@@ -53,7 +53,8 @@ type Status struct {
 	Socket string           `json:"socket,omitempty"`
 	Info   dataplane.Info   `json:"-"` // of the life before, if there is none now
 	Health dataplane.Health `json:"-"`
-	// Starts and Losses count since the agent began.
+	// Starts and Losses count since the agent began; Starts has those that came
+	// to nothing, too.
 	Starts int `json:"starts"`
 	Losses int `json:"losses"`
 	// Reason is why it is not ready, or was last lost; Words are the last that
@@ -62,6 +63,8 @@ type Status struct {
 	Words  []string `json:"words,omitempty"`
 	// Until is when it is tried again; zero if that is not a matter of time.
 	Until time.Time `json:"until,omitzero"`
+	// lives counts the starts of which something came.
+	lives int
 }
 
 // supervisor keeps one provider running. One goroutine, run, does all of it.
@@ -129,9 +132,9 @@ func (s *supervisor) renew(ctx context.Context, reason string) (Status, error) {
 		s.mu.Lock()
 		is, changed = s.status, s.changed
 		s.mu.Unlock()
-		began = began || is.State == StateStarting || is.Starts > was.Starts
+		began = began || is.State == StateStarting || is.lives > was.lives
 		switch {
-		case is.State == StateStopped, began && is.State.down(), is.Starts > was.Starts && is.State == StateReady:
+		case is.State == StateStopped, began && is.State.down(), is.lives > was.lives && is.State == StateReady:
 			return is, nil
 		}
 	}
@@ -197,10 +200,14 @@ func (s *supervisor) failed(ctx context.Context, err error) {
 func (s *supervisor) begin(ctx context.Context) (*instance, error) {
 	i, err := s.host.open(ctx, s.name, false)
 	if err != nil {
+		if !errors.Is(err, errNotThere) { // looking for it is no start
+			s.change(func(st *Status) { st.Starts++ })
+		}
 		return nil, err
 	}
 	s.change(func(st *Status) {
 		st.Starts++
+		st.lives++
 		st.Kind, st.Info = i.kind, i.info
 		st.PID, st.Path, st.Socket = 0, i.path(), i.socket
 		if i.proc != nil {

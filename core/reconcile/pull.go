@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -21,6 +22,11 @@ import (
 // maxFollowers bounds the streams of a Source, and the loops that it keeps for
 // providers that come again.
 const maxFollowers = 64
+
+// maxOpenFollowers bounds the streams that do not come by a Unix socket. Any
+// user of the host may open those, and is to leave room for whom the agent's
+// socket lets in.
+const maxOpenFollowers = maxFollowers / 2
 
 // errStreamEnded ends a loop whose follower has to open a new stream, since
 // only that says what it has.
@@ -35,6 +41,7 @@ type Source struct {
 
 	mu      sync.Mutex
 	streams map[string]*follower // by the name that only the follower knows
+	open    int                  // Invariant: how many of the streams are open
 	parked  []*Loop              // of streams that ended, oldest first
 }
 
@@ -74,7 +81,7 @@ func (s *Source) Followers() []Status {
 func (s *Source) Follow(r *pb.FollowRequest, stream grpc.ServerStreamingServer[pb.FollowResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	p := &pull{stream: stream, was: transfer.DecodeState(r.GetState()), name: rand.Text(), reports: make(chan *pb.ReportRequest, 8)}
+	p := &pull{stream: stream, was: transfer.DecodeState(r.GetState()), name: rand.Text(), reports: make(chan *pb.ReportRequest, 8), open: isOpen(stream.Context())}
 	loop, err := s.enter(r.GetInfo().GetName(), p)
 	if err != nil {
 		return transfer.ToWire(err)
@@ -118,6 +125,9 @@ func (s *Source) enter(name string, p *pull) (*Loop, error) {
 	if len(s.streams) >= maxFollowers {
 		return nil, fmt.Errorf("%w: %d providers follow already", dataplane.ErrLimit, maxFollowers)
 	}
+	if p.open && s.open >= maxOpenFollowers {
+		return nil, fmt.Errorf("%w: %d providers follow over TCP already: follow by the agent's socket", dataplane.ErrLimit, maxOpenFollowers)
+	}
 	loop := s.unpark(name, p.was)
 	if loop == nil {
 		cfg := s.cfg
@@ -125,7 +135,16 @@ func (s *Source) enter(name string, p *pull) (*Loop, error) {
 		loop = New(cfg)
 	}
 	s.streams[p.name] = &follower{loop: loop, reports: p.reports}
+	if p.open {
+		s.open++
+	}
 	return loop, nil
+}
+
+// isOpen reports whether a call did not come by a Unix socket.
+func isOpen(ctx context.Context) bool {
+	from, ok := grpcpeer.FromContext(ctx)
+	return !ok || from.Addr.Network() != "unix"
 }
 
 func (s *Source) unpark(name string, was dataplane.State) *Loop {
@@ -144,6 +163,9 @@ func (s *Source) leave(loop *Loop, p *pull) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.streams, p.name)
+	if p.open {
+		s.open--
+	}
 	if p.stuck || loop.has == nil && loop.tried == nil {
 		return
 	}
@@ -159,6 +181,7 @@ type pull struct {
 	was     dataplane.State
 	name    string
 	asked   bool
+	open    bool // it came by no Unix socket
 	stuck   bool // a send did not end in time, and goes on until the stream has ended
 	reports chan *pb.ReportRequest
 }

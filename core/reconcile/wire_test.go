@@ -29,8 +29,12 @@ import (
 // listen serves what register registers on a socket and returns a connection.
 func listen(tb testing.TB, register func(*grpc.Server)) *grpc.ClientConn {
 	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "s")
-	l, err := net.Listen("unix", path)
+	return listenOn(tb, "unix", filepath.Join(tb.TempDir(), "s"), register)
+}
+
+func listenOn(tb testing.TB, network, address string, register func(*grpc.Server)) *grpc.ClientConn {
+	tb.Helper()
+	l, err := net.Listen(network, address)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -38,7 +42,8 @@ func listen(tb testing.TB, register func(*grpc.Server)) *grpc.ClientConn {
 	register(server)
 	go func() { _ = server.Serve(l) }() // ends with Stop
 	tb.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	target := map[string]string{"unix": "unix:", "tcp": "passthrough:///"}[network] + l.Addr().String()
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -304,13 +309,7 @@ func TestSourceRefuses(t *testing.T) {
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("Follow without a name: %v", err)
 	}
-	follow := func(ctx context.Context, name string) error {
-		stream, err := p.client.Follow(ctx, &pb.FollowRequest{Info: &pb.InfoResponse{Name: name}})
-		if err == nil {
-			_, err = stream.Recv()
-		}
-		return err
-	}
+	follow := func(ctx context.Context, name string) error { return firstOf(ctx, p.client, name) }
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range 65 {
@@ -321,6 +320,36 @@ func TestSourceRefuses(t *testing.T) {
 	// Those that came and went leave their places to others.
 	cancel()
 	eventually(t, "a place is free again", func() bool { return follow(t.Context(), "late") == nil })
+}
+
+// firstOf follows under a name and takes the first message.
+func firstOf(ctx context.Context, client pb.SnapshotSourceClient, name string) error {
+	stream, err := client.Follow(ctx, &pb.FollowRequest{Info: &pb.InfoResponse{Name: name}})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	return err
+}
+
+// Whoever takes all places that TCP has leaves those of the socket.
+func TestOpenFollowersLeaveRoom(t *testing.T) {
+	source := reconcile.NewSource(reconcile.Config{Session: session(), Views: newViews(view.Alone)})
+	open := pb.NewSnapshotSourceClient(listenOn(t, "tcp", "127.0.0.1:0", func(s *grpc.Server) { pb.RegisterSnapshotSourceServer(s, source) }))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i := range 32 {
+		if err := firstOf(ctx, open, "p"); err != nil {
+			t.Fatalf("follower %d: %v", i, err)
+		}
+	}
+	if err := firstOf(ctx, open, "p"); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "by the agent's socket") {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := firstOf(ctx, newPuller(t, source).client, "p"); err != nil {
+		t.Errorf("by the socket: %v", err)
+	}
+	cancel()
+	eventually(t, "a place is free again", func() bool { return firstOf(t.Context(), open, "late") == nil })
 }
 
 // large are views of so many services with 10 endpoints each on 250 nodes.

@@ -136,7 +136,7 @@ func (c *Conn) quiet() bool {
 	if err := c.raw.Read(c.probing); err != nil {
 		return false
 	}
-	return c.probeErr == syscall.EAGAIN
+	return errors.Is(c.probeErr, syscall.EAGAIN)
 }
 
 // readOne tries to read. Whatever it finds, end or bytes, the connection is of
@@ -151,7 +151,7 @@ func (c *Conn) readOne(fd uintptr) bool {
 func (c *Conn) readOrPause(fd uintptr) bool {
 	w := &c.waiting
 	w.n, w.err = ignoringEINTR(int(fd), w.into)
-	if w.err != syscall.EAGAIN {
+	if !errors.Is(w.err, syscall.EAGAIN) {
 		return true
 	}
 	if w.paused {
@@ -211,7 +211,7 @@ func (c *Conn) readSocket(p []byte) (int, error) {
 	case err != nil: // the deadline, or closed
 		return 0, err
 	case readErr != nil:
-		if errno, ok := readErr.(syscall.Errno); ok {
+		if errno, ok := errors.AsType[syscall.Errno](readErr); ok {
 			return 0, &net.OpError{Op: "read", Net: "tcp", Addr: c.tcp.RemoteAddr(), Err: errno}
 		}
 		return 0, readErr

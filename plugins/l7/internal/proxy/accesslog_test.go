@@ -34,25 +34,31 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// blocked is a writer that is stuck until it is closed.
-type blocked chan struct{}
+// blocked is a writer that is stuck until it is let go.
+type blocked struct{ writing, release chan struct{} }
 
 func (b blocked) Write(p []byte) (int, error) {
-	<-b
+	select {
+	case b.writing <- struct{}{}:
+	default:
+	}
+	<-b.release
 	return len(p), nil
 }
 
 // Requests never wait for the log: what nobody takes is lost, and counted.
 func TestStuckLogDropsLines(t *testing.T) {
-	stuck := make(blocked)
+	stuck := blocked{writing: make(chan struct{}, 1), release: make(chan struct{})}
 	lost := prometheus.NewCounter(prometheus.CounterOpts{Name: "lost", Help: "."})
 	l := newAccessLog(stuck, lost)
+	l.put([]byte("the writer has this one\n"))
+	<-stuck.writing
+	const more = 100
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		line := make([]byte, 100) // so long that one batch takes few
-		for range 3 * waitingLines {
-			l.put(line)
+		for range waitingLines + more {
+			l.put([]byte("line\n"))
 		}
 	}()
 	select {
@@ -63,10 +69,10 @@ func TestStuckLogDropsLines(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(lost)
 	families, err := registry.Gather()
-	if err != nil || families[0].GetMetric()[0].GetCounter().GetValue() < waitingLines {
-		t.Errorf("%v lost: %v", families, err)
+	if err != nil || families[0].GetMetric()[0].GetCounter().GetValue() != more {
+		t.Errorf("want %d lost, got %v, %v", more, families, err)
 	}
-	close(stuck)
+	close(stuck.release)
 	l.close()
 }
 

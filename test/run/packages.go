@@ -135,8 +135,11 @@ type Group struct {
 
 // raceTrees are tested under the race detector: pure packages and drivers.
 // aloneTrees time real processes and get the machine for themselves.
-func raceTrees() []string  { return []string{"core/...", "dataplane/...", "plugins/l7/internal/..."} }
-func aloneTrees() []string { return []string{"cmd/fairlead/internal/cli", "test/e2e/...", "test/netns/..."} }
+func raceTrees() []string { return []string{"core/...", "dataplane/...", "plugins/l7/internal/..."} }
+
+func aloneTrees() []string {
+	return []string{"cmd/fairlead/internal/cli", "test/e2e/...", "test/netns/..."}
+}
 
 // Groups splits the packages into calls of go test. Without a C compiler there
 // is no race detector: the packages are then tested without, and race says so.

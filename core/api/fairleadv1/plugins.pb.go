@@ -11,13 +11,12 @@
 package fairleadv1
 
 import (
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
-
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
 )
 
 const (
@@ -697,20 +696,17 @@ func file_core_api_fairleadv1_plugins_proto_rawDescGZIP() []byte {
 	return file_core_api_fairleadv1_plugins_proto_rawDescData
 }
 
-var (
-	file_core_api_fairleadv1_plugins_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
-	file_core_api_fairleadv1_plugins_proto_goTypes  = []any{
-		(*ListPluginsRequest)(nil),    // 0: fairlead.v1.ListPluginsRequest
-		(*ListPluginsResponse)(nil),   // 1: fairlead.v1.ListPluginsResponse
-		(*RestartPluginRequest)(nil),  // 2: fairlead.v1.RestartPluginRequest
-		(*RestartPluginResponse)(nil), // 3: fairlead.v1.RestartPluginResponse
-		(*Plugin)(nil),                // 4: fairlead.v1.Plugin
-		(*Reconciliation)(nil),        // 5: fairlead.v1.Reconciliation
-		(*ServiceTrouble)(nil),        // 6: fairlead.v1.ServiceTrouble
-		(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
-	}
-)
-
+var file_core_api_fairleadv1_plugins_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_core_api_fairleadv1_plugins_proto_goTypes = []any{
+	(*ListPluginsRequest)(nil),    // 0: fairlead.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),   // 1: fairlead.v1.ListPluginsResponse
+	(*RestartPluginRequest)(nil),  // 2: fairlead.v1.RestartPluginRequest
+	(*RestartPluginResponse)(nil), // 3: fairlead.v1.RestartPluginResponse
+	(*Plugin)(nil),                // 4: fairlead.v1.Plugin
+	(*Reconciliation)(nil),        // 5: fairlead.v1.Reconciliation
+	(*ServiceTrouble)(nil),        // 6: fairlead.v1.ServiceTrouble
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+}
 var file_core_api_fairleadv1_plugins_proto_depIdxs = []int32{
 	4, // 0: fairlead.v1.ListPluginsResponse.plugins:type_name -> fairlead.v1.Plugin
 	4, // 1: fairlead.v1.RestartPluginResponse.plugin:type_name -> fairlead.v1.Plugin

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,9 @@ type agent struct {
 	join []string
 	args []string // beyond the usual
 	env  []string // likewise
-	proc *netns.Process
+	// under is a command with arguments that runs the agent as its last ones.
+	under []string
+	proc  *netns.Process
 }
 
 // noDataplane keeps agents that are not about data planes from choosing one: as
@@ -91,7 +94,8 @@ func (a *agent) startAt(addr netip.Addr) {
 		"--gossip.bind", bind, "--gossip.insecure=true",
 		"--api.socket", a.socket(), "--http.listen", "off",
 	}
-	a.proc = a.node.Start(fairlead, append(args, a.args...), a.env...)
+	line := slices.Concat(a.under, []string{fairlead}, args, a.args)
+	a.proc = a.node.Start(line[0], line[1:], a.env...)
 }
 
 func (a *agent) socket() string { return a.dir + ".sock" }

@@ -178,3 +178,39 @@ func removeCgroup(dir string) {
 		_, _ = unix.Poll(nil, 10)
 	}
 }
+
+// Cgroup makes a cgroup that the test has for itself and returns its directory: below that of the test binary if [Main] isolated
+// it, else below the root of the hierarchy. It is removed in the end, with whoever is inside. It skips the test where there is no
+// cgroup v2 hierarchy, or none that may be altered.
+func Cgroup(t testing.TB) string {
+	t.Helper()
+	Require(t)
+	above := os.Getenv(isolatedVariable)
+	if above == "" {
+		root, err := cgroupRoot()
+		if errors.Is(err, errNoCgroups) {
+			t.Skipf("netns: skipped: %v", err)
+		}
+		start, again := startTime(os.Getpid())
+		if err := errors.Join(err, again); err != nil {
+			t.Fatal(err)
+		}
+		sweepCgroups(root)
+		above = filepath.Join(root, fmt.Sprintf("%s%d.%d", cgroupPrefix, os.Getpid(), start))
+		t.Cleanup(func() { _ = os.Remove(above) }) // the last one can
+	}
+	for {
+		if err := os.MkdirAll(above, 0o755); err != nil {
+			t.Skipf("netns: skipped: %v: %v", errNoCgroups, err)
+		}
+		dir, err := os.MkdirTemp(above, "test.")
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the end of another test removed what was empty
+		}
+		if err != nil {
+			t.Fatalf("netns: %v", err)
+		}
+		t.Cleanup(func() { removeCgroup(dir) })
+		return dir
+	}
+}

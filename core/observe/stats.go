@@ -81,8 +81,8 @@ func (p *provider) stats(ctx context.Context, service dataplane.Key) (Stats, boo
 			break
 		}
 		for _, c := range m.GetCounters() {
-			if key := transfer.DecodeKey(c.GetService()); service == (dataplane.Key{}) || key == service {
-				out.Counters = append(out.Counters, dataplane.Counter{Service: key, Endpoint: c.GetEndpoint(), Name: c.GetName(), Value: c.GetValue()})
+			if counter := transfer.DecodeCounter(c); service == (dataplane.Key{}) || counter.Service == service {
+				out.Counters = append(out.Counters, counter)
 			}
 		}
 	}

@@ -111,9 +111,6 @@ type TCPTarget struct {
 	addr netip.AddrPort
 }
 
-// TCPOwn is a check of the instance's own address.
-func TCPOwn() TCPTarget { return TCPTarget{own: true} }
-
 // IsSet says whether there is a check.
 func (t TCPTarget) IsSet() bool { return t != TCPTarget{} }
 
@@ -161,9 +158,6 @@ type GRPCCheck struct {
 	set     bool
 	service string
 }
-
-// GRPCService is a check of one service, of the whole server if it is empty.
-func GRPCService(service string) GRPCCheck { return GRPCCheck{set: true, service: service} }
 
 // IsSet says whether there is a check.
 func (g GRPCCheck) IsSet() bool { return g.set }

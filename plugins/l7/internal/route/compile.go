@@ -31,12 +31,6 @@ func (s *service[T]) hosts() []string {
 	return slices.Compact(names)
 }
 
-// Check returns what is wrong with a service by itself, as Editor.Set does.
-func Check[T any](s Service[T], zone string) error {
-	_, err := compile(s, cmp.Or(zone, DefaultZone))
-	return err
-}
-
 func compile[T any](s Service[T], zone string) (*service[T], error) {
 	var out service[T]
 	seen := make(map[string]bool)

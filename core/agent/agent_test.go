@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/core/api/client"
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,7 +60,7 @@ type running struct {
 	*Agent
 	signals chan os.Signal
 	cancel  context.CancelFunc
-	log     *lockedBuffer
+	log     *transcript.Buffer
 	result  chan error
 	api     *client.Client
 }
@@ -95,7 +94,7 @@ func start(t *testing.T, o Options) *running {
 
 func prepare(t *testing.T, o Options) *running {
 	t.Helper()
-	r := &running{signals: make(chan os.Signal, 4), log: &lockedBuffer{}, result: make(chan error, 2)}
+	r := &running{signals: make(chan os.Signal, 4), log: &transcript.Buffer{}, result: make(chan error, 2)}
 	var err error
 	if o.Log, o.Level, err = NewLogger(o.Loaded.Config.Log, r.log); err != nil {
 		t.Fatal(err)
@@ -133,23 +132,6 @@ func waitFor(t *testing.T, what string, holds func() bool) {
 		case <-poll.C:
 		}
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func loaded(cfg *config.Config) Loaded { return Loaded{Config: cfg, Origins: config.Origins{}} }

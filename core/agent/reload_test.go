@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/fairlead/fairlead/core/config"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // What the reference tables call live is what a reload applies.
@@ -134,7 +135,7 @@ func TestLoggerRefusesUnknownWords(t *testing.T) {
 			t.Errorf("%+v was accepted", cfg)
 		}
 	}
-	var out lockedBuffer
+	var out transcript.Buffer
 	log, _, err := NewLogger(config.Log{Level: "warn", Format: "json"}, &out)
 	if err != nil {
 		t.Fatal(err)

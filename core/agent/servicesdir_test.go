@@ -10,20 +10,22 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // dirOf is a watched directory and what was last handed out.
 type dirOf struct {
 	t    *testing.T
 	path string
-	log  *lockedBuffer
+	log  *transcript.Buffer
 	*servicesDir
 	mu   sync.Mutex
 	last string
 }
 
 func newDirOf(t *testing.T) *dirOf {
-	d := &dirOf{t: t, path: filepath.Join(t.TempDir(), "services.d"), log: &lockedBuffer{}}
+	d := &dirOf{t: t, path: filepath.Join(t.TempDir(), "services.d"), log: &transcript.Buffer{}}
 	d.servicesDir = newServicesDir(d.path, slog.New(slog.NewTextHandler(d.log, nil)))
 	return d
 }

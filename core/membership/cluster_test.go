@@ -1,12 +1,10 @@
 package membership_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/core/membership/memtransport"
 	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/core/swim"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // cluster is some nodes on one network in memory, inside a synctest bubble.
@@ -31,26 +30,8 @@ type node struct {
 	*membership.Membership
 	cfg     membership.Config
 	addr    netip.AddrPort
-	log     *logBuffer
+	log     *transcript.Buffer
 	metrics *prometheus.Registry
-}
-
-// logBuffer collects log lines.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // inCluster runs f in a bubble and closes every node that is left.
@@ -90,7 +71,7 @@ func (c *cluster) tryStart(i int, edit ...func(*membership.Config)) (*node, erro
 	if err != nil {
 		return nil, err
 	}
-	n := &node{addr: host(i), log: &logBuffer{}, metrics: prometheus.NewPedanticRegistry()}
+	n := &node{addr: host(i), log: &transcript.Buffer{}, metrics: prometheus.NewPedanticRegistry()}
 	n.cfg = membership.Config{
 		Name: fmt.Sprintf("n%d", i), Cluster: "test", Join: []string{host(1).String()}, Swim: swim.DefaultLocal(),
 		Transport: end, Metrics: n.metrics,

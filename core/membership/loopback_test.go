@@ -21,12 +21,13 @@ import (
 	"github.com/fairlead/fairlead/core/swim"
 	"github.com/fairlead/fairlead/core/swim/wire"
 	"github.com/fairlead/fairlead/test/scale"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // startReal runs a node on real sockets of the loopback device.
 func startReal(t *testing.T, edit func(*membership.Config)) *node {
 	t.Helper()
-	n := &node{log: &logBuffer{}, metrics: prometheus.NewPedanticRegistry()}
+	n := &node{log: &transcript.Buffer{}, metrics: prometheus.NewPedanticRegistry()}
 	n.cfg = membership.Config{
 		Name: "real", Bind: netip.MustParseAddrPort("127.0.0.1:0"), Cluster: "test", Swim: swim.DefaultLocal(),
 		Log: slog.New(slog.NewTextHandler(n.log, nil)), Metrics: n.metrics,

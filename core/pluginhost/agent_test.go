@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/scale"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // beAgentEnv makes the test binary an agent that runs until it is killed. Its
@@ -66,7 +67,7 @@ func runAgent(t *testing.T, j job) (cmd *exec.Cmd, kind Kind, pid int) {
 	}
 	cmd = exec.Command(executable(t))
 	cmd.Env = append(os.Environ(), beAgentEnv+"="+string(text))
-	var said lockedBuffer
+	var said transcript.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -1,7 +1,6 @@
 package pluginhost
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // TestMain lets the test binary be a plugin, under the name of one, or an agent
@@ -48,14 +47,14 @@ type rig struct {
 	t        *testing.T
 	dir      string // of plugins
 	cfg      Config
-	log      *lockedBuffer
+	log      *transcript.Buffer
 	ready    chan Provider
 	registry *prometheus.Registry
 }
 
 func newRig(t *testing.T, names ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), log: &lockedBuffer{}, ready: make(chan Provider, 2000), registry: prometheus.NewRegistry()}
+	r := &rig{t: t, dir: t.TempDir(), log: &transcript.Buffer{}, ready: make(chan Provider, 2000), registry: prometheus.NewRegistry()}
 	r.cfg = Config{
 		Wish: Wish{Names: names, Written: true}, Search: Search{Dirs: []string{r.dir}, Binary: executable(t)},
 		RunDir: shortDir(t), StateDir: t.TempDir(), InstanceID: "test", Node: "n1",
@@ -238,21 +237,4 @@ func shortDir(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 func TestBackoff(t *testing.T) {
@@ -80,7 +82,7 @@ func TestFirstLineIsBounded(t *testing.T) {
 
 // The log gets lines with their level and their words, as many as it may.
 func TestOutput(t *testing.T) {
-	var log lockedBuffer
+	var log transcript.Buffer
 	now := time.Unix(1000, 0)
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{Name: "x"})
 	o := newOutput(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), dropped, func() time.Time { return now })
@@ -102,7 +104,7 @@ func TestOutput(t *testing.T) {
 	}
 
 	// What is too much is counted, and told when there is room again.
-	var second lockedBuffer
+	var second transcript.Buffer
 	o = newOutput(slog.New(slog.NewTextHandler(&second, nil)), dropped, func() time.Time { return now })
 	o.tokens = 2
 	for i := range 10 {

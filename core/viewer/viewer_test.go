@@ -1,7 +1,6 @@
 package viewer_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/core/swim"
 	"github.com/fairlead/fairlead/core/view"
 	"github.com/fairlead/fairlead/core/viewer"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,23 +48,6 @@ func (m *memory) Save(c uint64) error {
 	return nil
 }
 
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func addr(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 7400)
 }
@@ -74,7 +57,7 @@ type node struct {
 	*membership.Membership
 	viewer *viewer.Viewer
 	store  *memory
-	log    *logBuffer
+	log    *transcript.Buffer
 }
 
 type cluster struct {
@@ -95,7 +78,7 @@ func (c *cluster) start(i int, join ...string) *node {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	n := &node{store: &memory{}, log: &logBuffer{}}
+	n := &node{store: &memory{}, log: &transcript.Buffer{}}
 	n.Membership, err = membership.Start(membership.Config{Name: fmt.Sprint("n", i), Cluster: "test", Join: join, Swim: swim.DefaultLocal(), Transport: end})
 	if err != nil {
 		c.t.Fatal(err)
@@ -431,7 +414,7 @@ func TestCeilingThatCannotBeWritten(t *testing.T) {
 		if _, err := viewer.Start(viewer.Config{Members: newScript(), Epochs: &memory{err: full}}); !errors.Is(err, full) {
 			t.Errorf("started: %v", err)
 		}
-		store, log, s := &memory{}, &logBuffer{}, newScript()
+		store, log, s := &memory{}, &transcript.Buffer{}, newScript()
 		v, err := viewer.Start(viewer.Config{Members: s, Epochs: store, Log: slog.New(slog.NewTextHandler(log, nil))})
 		if err != nil {
 			t.Fatal(err)
@@ -453,7 +436,7 @@ func TestCeilingThatCannotBeWritten(t *testing.T) {
 
 func TestEndOfEventsIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, s := &logBuffer{}, newScript()
+		log, s := &transcript.Buffer{}, newScript()
 		v, err := viewer.Start(viewer.Config{Members: s, Log: slog.New(slog.NewTextHandler(log, nil))})
 		if err != nil {
 			t.Fatal(err)

@@ -1,35 +1,17 @@
 package l7
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/fairlead/fairlead/test/transcript"
 )
-
-// output is written by a process that runs within the test.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
 
 // TestServeWithinTheTest is a whole life without a process of its own: serve,
 // reload, follow nobody, end.
@@ -37,7 +19,7 @@ func TestServeWithinTheTest(t *testing.T) {
 	a := backend(t, "a")
 	file := filepath.Join(t.TempDir(), "l7.yaml")
 	write(t, file, anyPort+"announce_time: 0s\n"+services("web", address(a)))
-	signals, out := make(chan os.Signal, 4), &output{}
+	signals, out := make(chan os.Signal, 4), &transcript.Buffer{}
 	code := make(chan int, 1)
 	go func() {
 		code <- Serve(context.Background(), Process{Args: []string{"--config", file}, Version: "test", Stdout: out, Stderr: out, Signals: signals})
@@ -70,7 +52,7 @@ func TestServeWithinTheTest(t *testing.T) {
 
 // A proxy whose link to an agent cannot be made ends, and says so.
 func TestServeWithoutALink(t *testing.T) {
-	out := &output{}
+	out := &transcript.Buffer{}
 	args := []string{"--provider-socket", "/proc/none/l7.sock", "--listen", "127.0.0.1:0", "--admin", "off", "--announce-time", "0s"}
 	if code := Serve(context.Background(), Process{Args: args, Version: "test", Stdout: out, Stderr: out}); code != exitFailed || !strings.Contains(out.String(), "/proc/none") {
 		t.Errorf("exit code %d\n%s", code, out)
@@ -79,7 +61,7 @@ func TestServeWithoutALink(t *testing.T) {
 
 func TestServeUntilTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	out := &output{}
+	out := &transcript.Buffer{}
 	code := make(chan int, 1)
 	socket := filepath.Join(shortDir(t), "l7.sock")
 	go func() {
@@ -102,13 +84,13 @@ func TestValidate(t *testing.T) {
 	for args, want := range map[string]string{
 		"--services=[{name: a}]": "1 services", "--follow=unix:/run/x": "follows unix:/run/x", "--provider-socket=/run/x": "waits for an agent at /run/x",
 	} {
-		out := &output{}
+		out := &transcript.Buffer{}
 		if code := Validate(Process{Args: []string{args}, Stdout: out, Stderr: out}); code != exitOK || !strings.Contains(out.String(), want) {
 			t.Errorf("%s: exit code %d, %q", args, code, out)
 		}
 	}
 	for args, code := range map[string]int{"--help": exitOK, "--x": exitUsage, "--listen=x": exitFailed} {
-		out := &output{}
+		out := &transcript.Buffer{}
 		if got := Validate(Process{Args: []string{args}, Stdout: out, Stderr: out}); got != code || out.String() == "" {
 			t.Errorf("%s: exit code %d, want %d: %s", args, got, code, fmt.Sprint(out))
 		}

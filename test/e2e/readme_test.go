@@ -13,10 +13,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // step is one command that a document shows, and what it shows of its output.
@@ -155,24 +156,7 @@ type reader struct {
 	dir     string
 	replace []string // old, new, old, new: what is different on this host
 	dev     *exec.Cmd
-	out     lockedText
-}
-
-type lockedText struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	out     transcript.Buffer
 }
 
 // install makes bin what `make build` makes it.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // Whatever a client writes, a line stays one JSON object, and every byte of it
@@ -77,13 +79,13 @@ func TestStuckLogDropsLines(t *testing.T) {
 }
 
 func TestClosedLogWritesWhatWaits(t *testing.T) {
-	to := &lines{}
+	to := &transcript.Buffer{}
 	l := newAccessLog(to, prometheus.NewCounter(prometheus.CounterOpts{Name: "lost", Help: "."}))
 	for range 100 {
 		l.put([]byte("line\n"))
 	}
 	l.close()
-	eventually(t, "all lines", func() bool { return strings.Count(to.String(), "\n") == 100 })
+	eventually(t, "all transcript.Buffer", func() bool { return strings.Count(to.String(), "\n") == 100 })
 }
 
 // Secrets in queries and headers are not logged.

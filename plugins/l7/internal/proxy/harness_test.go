@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/plugins/l7/internal/http1"
 	"github.com/fairlead/fairlead/plugins/l7/internal/route"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // world is a proxy behind a server, with its services.
@@ -30,7 +30,7 @@ type world struct {
 	proxy    *Proxy
 	registry *prometheus.Registry
 	addr     string // of the server
-	log      *lines
+	log      *transcript.Buffer
 	editor   *route.Table[*Target]
 	services map[dataplane.Key]*dataplane.Service
 }
@@ -38,7 +38,7 @@ type world struct {
 // newWorld starts a proxy with the service web, default namespace, at backends.
 func newWorld(t testing.TB, adjust func(*options), backends ...string) *world {
 	t.Helper()
-	w := &world{t: t, registry: prometheus.NewRegistry(), log: &lines{}, services: map[dataplane.Key]*dataplane.Service{}}
+	w := &world{t: t, registry: prometheus.NewRegistry(), log: &transcript.Buffer{}, services: map[dataplane.Key]*dataplane.Service{}}
 	s := settings.Default()
 	p, err := New(s, w.registry, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -122,24 +122,6 @@ func (w *world) remove(backend string, reason dataplane.RemovalReason) {
 		}
 	}
 	w.apply(&dataplane.Service{Key: old.Key, Endpoints: dataplane.NewEndpoints(rest...), DrainTime: old.DrainTime}, removed)
-}
-
-// lines is the access log of a test.
-type lines struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.String()
 }
 
 // logged waits for a line with all of these.

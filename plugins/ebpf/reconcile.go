@@ -81,8 +81,18 @@ type round struct {
 	provider *Provider
 	next     *dataplane.Snapshot
 	removed  map[dataplane.Key][]dataplane.Removal
+	queue    []layout.Entry       // of services that are compiled
+	queued   []compiled           // the rest of what is known of them
 	crowded  []*dataplane.Service // that did not fit
-	ops      int
+
+	programmed int // services
+	ops        int
+}
+
+// compiled is a service on its way into the maps.
+type compiled struct {
+	svc     *dataplane.Service
+	problem *dataplane.Problem // that does not keep it out; nil: none
 }
 
 // many is from how many changes on it is worth to look first how much they take.
@@ -108,6 +118,7 @@ func (r *round) byDelta(delta dataplane.Delta) {
 			r.put(st.Service, svc)
 		}
 	}
+	r.flush()
 }
 
 // byContent compares all. What an incomplete snapshot lacks stays: a process before
@@ -124,6 +135,7 @@ func (r *round) byContent() {
 	for svc := range r.next.Services() {
 		r.put(svc.Key, svc)
 	}
+	r.flush()
 	for k := range r.removed {
 		if r.next.Service(k) == nil {
 			r.put(k, nil) // by name
@@ -137,15 +149,19 @@ func (r *round) byContent() {
 	if !r.next.Completeness.Complete() {
 		return
 	}
-	for _, k := range p.data.Table().Keys() {
-		if r.next.Service(k) == nil && !isOwn(k) {
-			r.put(k, nil)
+	// All that was programmed now is in next. If nothing else is in the maps there
+	// is nothing to look for.
+	if hostServices(p.data.Table()) > r.programmed {
+		for _, k := range p.data.Table().Keys() {
+			if r.next.Service(k) == nil && !isOwn(k) {
+				r.put(k, nil)
+			}
 		}
 	}
 	p.known = true
 }
 
-// put programs one service; nil removes it.
+// put programs one service, at the latest with the next flush; nil removes it.
 func (r *round) put(k dataplane.Key, svc *dataplane.Service) {
 	p := r.provider
 	if svc == nil {
@@ -165,21 +181,36 @@ func (r *round) put(k dataplane.Key, svc *dataplane.Service) {
 	if !p.known && !r.next.Completeness.Complete() {
 		ids = p.data.Table().Keep(k, &plan, ids)
 	}
-	c, err := p.data.Table().Set(k, plan, ids)
-	switch {
-	case errors.Is(err, layout.ErrFull):
-		p.refuse(k, &dataplane.Problem{Status: dataplane.StatusRejected, Reason: dataplane.ReasonApplyFailed, Message: err.Error()})
-		r.crowded = append(r.crowded, svc)
-		return
-	case err != nil:
-		p.refuse(k, &dataplane.Problem{Status: dataplane.StatusRejected, Reason: dataplane.ReasonApplyFailed, Message: err.Error()})
-		return
-	case problem != nil:
-		p.refuse(k, problem)
-	default:
-		delete(p.statuses, k)
+	r.queue, r.queued = append(r.queue, layout.Entry{Key: k, Plan: plan, Has: ids}), append(r.queued, compiled{svc, problem})
+	if len(r.queue) == most {
+		r.flush()
 	}
-	r.done(k, svc, c)
+}
+
+// most is how many services wait for the maps at once.
+const most = 4096
+
+// flush programs what waits.
+func (r *round) flush() {
+	p, queue, queued := r.provider, r.queue, r.queued
+	r.queue, r.queued = nil, nil
+	p.data.Table().SetAll(queue, func(i int, c layout.Change, err error) {
+		k, svc, problem := queue[i].Key, queued[i].svc, queued[i].problem
+		if err != nil {
+			p.refuse(k, &dataplane.Problem{Status: dataplane.StatusRejected, Reason: dataplane.ReasonApplyFailed, Message: err.Error()})
+			if errors.Is(err, layout.ErrFull) {
+				r.crowded = append(r.crowded, svc)
+			}
+			return
+		}
+		if problem != nil {
+			p.refuse(k, problem)
+		} else {
+			delete(p.statuses, k)
+		}
+		r.programmed++
+		r.done(k, svc, c)
+	})
 }
 
 // refuse notes how a service fared that is not simply programmed.
@@ -228,6 +259,7 @@ func (r *round) finish() {
 		for _, svc := range crowded {
 			r.put(svc.Key, svc)
 		}
+		r.flush()
 		r.end()
 	}
 	p.full = len(r.crowded) > 0

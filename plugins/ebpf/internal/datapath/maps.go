@@ -199,6 +199,36 @@ func (m *Maps) NameService(id uint32, k dataplane.Key) error {
 	return put(m.byName[bpf.SocketMapServices], id, layout.AppendName(nil, k))
 }
 
+// InsertFrontends implements layout.Kernel.
+func (m *Maps) InsertFrontends(leads []layout.Lead) error {
+	var keys4 [][8]byte
+	var keys6 [][20]byte
+	var ids [layout.Families][]uint32
+	for _, l := range leads {
+		f := layout.FamilyOf(l.Binding.Addr.Addr())
+		ids[f] = append(ids[f], l.ID)
+		if key := layout.AppendKey(nil, l.Binding); f == layout.V4 {
+			keys4 = append(keys4, [8]byte(key))
+		} else {
+			keys6 = append(keys6, [20]byte(key))
+		}
+	}
+	if err := putAll(m.frontends(layout.V4), keys4, ids[layout.V4]); err != nil {
+		return err
+	}
+	return putAll(m.frontends(layout.V6), keys6, ids[layout.V6])
+}
+
+// NameServices implements layout.Kernel.
+func (m *Maps) NameServices(names []layout.Name) error {
+	ids, texts := make([]uint32, len(names)), make([][layout.NameBytes]byte, len(names))
+	for i, n := range names {
+		ids[i] = n.ID
+		copy(texts[i][:], n.Key.String()) // the rest is zeros
+	}
+	return putAll(m.byName[bpf.SocketMapServices], ids, texts)
+}
+
 // ForgetService implements layout.Kernel.
 func (m *Maps) ForgetService(id uint32) error { return remove(m.byName[bpf.SocketMapServices], id) }
 
@@ -211,6 +241,18 @@ func put(m *ebpf.Map, key, value any) error {
 		return fmt.Errorf("%w: map %v", layout.ErrFull, m)
 	}
 	return err
+}
+
+// putAll puts many in one system call where the kernel can (5.6). Those before one
+// that fails are there.
+func putAll[K, V any](m *ebpf.Map, keys []K, values []V) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	if n, err := m.BatchUpdate(keys, values, nil); err != nil {
+		return fmt.Errorf("map %v: %d of %d entries: %w", m, n, len(keys), err)
+	}
+	return nil
 }
 
 func remove(m *ebpf.Map, key any) error {

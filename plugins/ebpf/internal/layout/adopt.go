@@ -108,17 +108,15 @@ func (t *Table) adopt(b dataplane.Binding, id uint32, taken [Families]map[uint32
 func (t *Table) CopyTo(k Kernel, size Size) (*Table, error) {
 	n := NewTable(k, size)
 	n.last = t.last
+	b := &batch{table: n}
 	for _, key := range slices.SortedFunc(maps.Keys(t.services), dataplane.Key.Compare) {
 		old := t.services[key]
-		rec := &record{key: key, id: old.id}
-		e := &edit{table: n, rec: rec, plan: t.planOf(old)}
-		if err := e.prepare(false); err != nil {
-			return nil, fmt.Errorf("service %s: %w", key, err)
+		e := &edit{table: n, rec: &record{key: key, id: old.id}, plan: t.planOf(old)}
+		if err := b.stage(e, func(Change, error) {}); err != nil {
+			return nil, err
 		}
-		n.services[key], n.byID[rec.id] = rec, rec
-		e.commit()
 	}
-	return n, nil
+	return n, b.flush()
 }
 
 // MoveHits takes over what was counted in the maps that t was copied to. It is

@@ -7,42 +7,54 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// edit brings one service into the maps: prepare does all that can fail, where no
-// program looks or can be undone, and commit what cannot.
+// edit brings one service into the maps: prepare and insert do all that can fail,
+// where no program looks or can be undone, and commit what cannot.
 type edit struct {
 	table *Table
 	rec   *record
 	plan  Plan
+	known bool // the service is in the maps
 
 	sets  [Families][Scopes]place
 	fresh []retired                       // regions that were allocated
-	added map[dataplane.Binding]*frontend // that lead here now
+	added map[dataplane.Binding]*frontend // that shall lead here, new to the maps
 	named bool
 	ops   int
 }
 
-// prepare finds room for what is new and writes it.
-func (e *edit) prepare(known bool) error {
+// prepare finds room for what is new and writes it into memory.
+func (e *edit) prepare() error {
 	t := e.table
 	for f := range Families {
 		if err := e.place(f); err != nil {
 			return err
 		}
 	}
-	if !known {
-		if uint32(len(t.byID)) >= t.size.Services {
-			return fmt.Errorf("%w: the table of services is full (%d)", ErrFull, t.size.Services)
-		}
-		if err := t.kernel.NameService(e.rec.id, e.rec.key); err != nil {
-			return fmt.Errorf("its name: %w", err)
-		}
-		e.named = true
-		e.ops++
+	if !e.known && uint32(len(t.byID)) >= t.size.Services {
+		return fmt.Errorf("%w: the table of services is full (%d)", ErrFull, t.size.Services)
 	}
 	e.added = make(map[dataplane.Binding]*frontend)
 	for _, fe := range e.plan.Frontends {
 		if err := e.add(fe); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// insert lets the new frontends lead here, and names a new service before. It may
+// be repeated.
+func (e *edit) insert() error {
+	t := e.table
+	if !e.known {
+		e.named = true
+		if err := t.kernel.NameService(e.rec.id, e.rec.key); err != nil {
+			return fmt.Errorf("its name: %w", err)
+		}
+	}
+	for b, f := range e.added {
+		if err := t.kernel.InsertFrontend(b, f.id); err != nil {
+			return fmt.Errorf("frontend %v/%v: %w", b.Addr, b.Protocol, err)
 		}
 	}
 	return nil
@@ -111,8 +123,8 @@ func (e *edit) words(f Family, refuses bool) (home, foreign Publication) {
 	return NewPublication(at[Home].at, at[Home].count, flags), NewPublication(at[Foreign].at, at[Foreign].count, flags)
 }
 
-// add lets a frontend that is new to the maps lead here. Its words are there
-// before anything leads to them.
+// add gives a frontend that is new to the maps an id. Its words are there before
+// anything leads to them.
 func (e *edit) add(fe dataplane.Frontend) error {
 	t, b := e.table, fe.Binding()
 	if t.frontends[b] != nil || e.added[b] != nil {
@@ -133,16 +145,11 @@ func (e *edit) add(fe dataplane.Frontend) error {
 	}
 	home, foreign := e.words(FamilyOf(b.Addr.Addr()), fe.Refuses())
 	t.kernel.Publish(id, home, foreign)
-	if err := t.kernel.InsertFrontend(b, id); err != nil {
-		t.ids.Free(id)
-		return fmt.Errorf("frontend %v/%v: %w", b.Addr, b.Protocol, err)
-	}
 	e.added[b] = &frontend{id: id, owner: e.rec, refuses: fe.Refuses()}
-	e.ops++
 	return nil
 }
 
-// undo takes back what prepare did.
+// undo takes back what prepare and insert did.
 func (e *edit) undo() {
 	t := e.table
 	stuck := false
@@ -162,7 +169,6 @@ func (e *edit) undo() {
 	}
 	if e.named {
 		t.buried = append(t.buried, e.rec.id)
-		t.last = max(t.last, e.rec.id)
 	}
 }
 
@@ -170,6 +176,11 @@ func (e *edit) undo() {
 func (e *edit) commit() {
 	t, rec := e.table, e.rec
 	old := *rec
+	e.ops += len(e.added)
+	if !e.known {
+		t.services[rec.key], t.byID[rec.id] = rec, rec
+		e.ops++
+	}
 	for b, f := range e.added {
 		t.frontends[b] = f
 	}

@@ -23,8 +23,25 @@ type Kernel interface {
 	// ForgetService undoes that.
 	ForgetService(id uint32) error
 
+	// InsertFrontends and NameServices are the same for many that are not there
+	// yet, in few system calls. On an error any of them may be there.
+	InsertFrontends(leads []Lead) error
+	NameServices(names []Name) error
+
 	// Grace returns when every program that was running has ended.
 	Grace() error
+}
+
+// Lead is an address and the id that it leads to.
+type Lead struct {
+	Binding dataplane.Binding
+	ID      uint32
+}
+
+// Name is the name of a service.
+type Name struct {
+	ID  uint32
+	Key dataplane.Key
 }
 
 // Size is how much the maps hold.

@@ -130,16 +130,16 @@ func (t *Table) SkipServices(last uint32) { t.last = max(t.last, last) }
 func (t *Table) Set(k dataplane.Key, plan Plan, has []uint64) (Change, error) {
 	rec, known := t.services[k]
 	if !known {
-		rec = &record{key: k, id: t.last + 1}
+		rec = t.newRecord(k)
 	}
-	e := &edit{table: t, rec: rec, plan: plan}
-	if err := e.prepare(known); err != nil {
+	e := &edit{table: t, rec: rec, plan: plan, known: known}
+	err := e.prepare()
+	if err == nil {
+		err = e.insert()
+	}
+	if err != nil {
 		e.undo()
 		return Change{}, fmt.Errorf("service %s: %w", k, err)
-	}
-	if !known {
-		t.services[k], t.byID[rec.id] = rec, rec
-		t.last = rec.id
 	}
 	before := t.endpoints(rec)
 	e.commit()
@@ -150,6 +150,12 @@ func (t *Table) Set(k dataplane.Key, plan Plan, has []uint64) (Change, error) {
 		}
 	}
 	return c, nil
+}
+
+// newRecord gives a service an id. It is not in the table before it is committed.
+func (t *Table) newRecord(k dataplane.Key) *record {
+	t.last++
+	return &record{key: k, id: t.last}
 }
 
 // Remove takes a service out of the maps, as far as Finish succeeds.

@@ -56,15 +56,21 @@ func (w *world) generation() {
 		}
 		next[k] = svc
 	}
+	together := w.r.IntN(2) == 0
+	var sets []*dataplane.Service
 	for _, k := range changed {
 		w.somebodyConnects()
-		if next[k] == nil {
+		switch {
+		case next[k] == nil:
 			w.table.Remove(k)
 			delete(w.services, k)
-			continue
+		case together:
+			sets = append(sets, next[k])
+		default:
+			w.set(next[k])
 		}
-		w.set(next[k])
 	}
+	w.setAll(sets)
 	w.somebodyConnects()
 	if _, err := w.table.Finish(); err != nil && !errors.Is(err, errKernel) {
 		w.t.Fatal(err)
@@ -72,11 +78,40 @@ func (w *world) generation() {
 }
 
 func (w *world) set(svc *dataplane.Service) {
+	e := w.entry(svc)
+	_, err := w.table.Set(e.Key, e.Plan, e.Has)
+	w.was(svc, err)
+}
+
+// setAll also holds that each service is answered for once.
+func (w *world) setAll(list []*dataplane.Service) {
+	var entries []Entry
+	for _, svc := range list {
+		entries = append(entries, w.entry(svc))
+	}
+	answers := make([]int, len(list))
+	w.table.SetAll(entries, func(i int, c Change, err error) {
+		answers[i]++
+		if err == nil && c.ID != w.table.ID(list[i].Key) {
+			w.t.Fatalf("%s has id %d, was told %d", list[i].Key, w.table.ID(list[i].Key), c.ID)
+		}
+		w.was(list[i], err)
+	})
+	if slices.ContainsFunc(answers, func(n int) bool { return n != 1 }) {
+		w.t.Fatalf("answers for each of %d services: %v", len(list), answers)
+	}
+}
+
+func (w *world) entry(svc *dataplane.Service) Entry {
 	plan, problem := Compile(svc)
 	if problem != nil && problem.Status != dataplane.StatusPartial {
 		w.t.Fatalf("%+v", problem)
 	}
-	_, err := w.table.Set(svc.Key, plan, ids(svc))
+	return Entry{svc.Key, plan, ids(svc)}
+}
+
+// was notes how it went.
+func (w *world) was(svc *dataplane.Service, err error) {
 	switch {
 	case err == nil:
 		for k, other := range w.services { // what it took from others is not theirs any more

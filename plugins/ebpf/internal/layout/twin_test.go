@@ -26,6 +26,7 @@ type twin struct {
 	refuse    func() bool // fails a call
 	running   []program
 	graces    int
+	batches   int
 	broken    error
 }
 
@@ -80,10 +81,32 @@ func (k *twin) NameService(id uint32, key dataplane.Key) error {
 	if k.refuse() {
 		return errKernel
 	}
-	if was, there := k.names[id]; there {
+	if was, there := k.names[id]; there && was != key {
 		k.broken = fmt.Errorf("service id %d of %s was given to %s", id, was, key)
 	}
 	k.names[id] = key
+	return nil
+}
+
+// InsertFrontends and NameServices fail where a single one would, with those before
+// it done.
+func (k *twin) InsertFrontends(leads []Lead) error {
+	k.batches++
+	for _, l := range leads {
+		if err := k.InsertFrontend(l.Binding, l.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *twin) NameServices(names []Name) error {
+	k.batches++
+	for _, n := range names {
+		if err := k.NameService(n.ID, n.Key); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,6 +67,26 @@ func TestAgentLifeByCommands(t *testing.T) {
 	}
 	if code := leave.run("leave", "--api", socket); code != 1 {
 		t.Errorf("leave without an agent: exit code %d", code)
+	}
+}
+
+// Who asks an agent that is about to close its socket hears what became of it.
+func TestLeaveOfAnAgentThatStops(t *testing.T) {
+	socket := filepath.Join(shortDir(t), "api.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		conn, err := l.Accept()
+		_ = l.Close()
+		if err == nil {
+			_ = conn.Close()
+		}
+	}()
+	leave := newCommand(t)
+	if code := leave.run("leave", "--restart", "--api", socket); code != 1 || !strings.Contains(leave.err.String(), "was stopping already, by another's word") {
+		t.Errorf("exit code %d: %s", code, leave.err.String())
 	}
 }
 

@@ -2,10 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/core/api/client"
+	"github.com/fairlead/fairlead/core/membership"
 )
 
 const (
@@ -14,7 +18,7 @@ const (
 	leaveTimeout = 2 * time.Minute
 	// defaultHold is enough for a package to be unpacked and an agent to start.
 	defaultHold = 15 * time.Second
-	maxHold     = 30 * time.Second
+	maxHold     = membership.MaxHold
 )
 
 func (a *app) leaveCommand() *cobra.Command {
@@ -72,7 +76,11 @@ func (a *app) leave(ctx context.Context, hold time.Duration) error {
 		said = fmt.Sprintf("announced a restart and its agent stopped: start it again within %v", hold)
 		end = func(ctx context.Context) (string, error) { return c.Restart(ctx, hold) }
 	}
-	if out.Name, err = end(ctx); err != nil {
+	out.Name, err = end(ctx)
+	if (errors.Is(err, client.ErrNoAgent) || errors.Is(err, client.ErrStopped)) && awaitGone(ctx, c.Target()) == nil {
+		return fmt.Errorf("the agent at %s was stopping already, by another's word: fairlead members on another node shows whether it left or restarts", c.Target())
+	}
+	if err != nil {
 		return err
 	}
 	if err := awaitGone(ctx, c.Target()); err != nil {

@@ -58,12 +58,18 @@ func (s *scripted) Events(_ *fairleadv1.EventsRequest, stream fairleadv1.Agent_E
 // dial serves s and returns a client of it.
 func dial(t *testing.T, s *scripted) *Client {
 	t.Helper()
+	return dialServer(t, func(server *grpc.Server) { fairleadv1.RegisterAgentServer(server, s) })
+}
+
+// dialServer serves what register registers, and returns a client of it.
+func dialServer(t *testing.T, register func(*grpc.Server)) *Client {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	fairleadv1.RegisterAgentServer(server, s)
+	register(server)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	c, err := Dial(t.Context(), l.Addr().String())

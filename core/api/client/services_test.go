@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"net"
 	"reflect"
 	"strings"
 	"testing"
@@ -74,25 +73,10 @@ func (s *steered) RestartPlugin(_ context.Context, r *fairleadv1.RestartPluginRe
 
 func dialSteered(t *testing.T, s *steered) *Client {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	fairleadv1.RegisterAgentServer(server, s)
-	fairleadv1.RegisterPluginsServer(server, s)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	c, err := Dial(t.Context(), l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Close()
-		server.Stop()
-		<-done
+	return dialServer(t, func(server *grpc.Server) {
+		fairleadv1.RegisterAgentServer(server, s)
+		fairleadv1.RegisterPluginsServer(server, s)
 	})
-	return c
 }
 
 func TestSteeringAnswers(t *testing.T) {

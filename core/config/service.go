@@ -21,7 +21,7 @@ type Service struct {
 	OnEmpty   string           `key:"on_empty" enum:"pass,refuse" doc:"What its intercept addresses do while it has no endpoint: pass lets a connection through untouched; a VIP always refuses."`
 	Balance   string           `key:"balance" enum:"default,random,round-robin,least-load,hash" doc:"How connections are shared out; default is the data plane's own choice."`
 	Affinity  time.Duration    `key:"affinity" doc:"How long a client stays at its endpoint after its last connection; 0 is no affinity, at most 24h."`
-	Hosts     []string         `key:"hosts" default:"[]" doc:"HTTP hosts that lead to the service, beside NAME, NAME.NAMESPACE and NAME.NAMESPACE.ZONE."`
+	Hosts     []string         `key:"hosts" default:"[]" doc:"HTTP hosts that lead to the service, beside NAME, NAME.NAMESPACE and NAME.NAMESPACE.ZONE; *.example.com is every name below, * every host that nobody else has."`
 	Routes    []Route          `key:"routes" default:"[]" doc:"HTTP requests that lead to the service whatever else they match."`
 	Drain     time.Duration    `key:"drain" doc:"How long connections to an endpoint that is taken out may go on; 0 is no limit, at most 1h."`
 	Instances []Instance       `key:"instances" default:"[]" doc:"The instances that run on this node."`

@@ -76,14 +76,15 @@ func (v *validator) intercept(path string, f netip.AddrPort, taken map[netip.Add
 	taken[f] = path
 }
 
-// httpHost checks a host that requests name: no port, no path.
+// httpHost checks a host that requests name, without port and path, or a
+// pattern: "*.example.com" is every name below, "*" every host.
 func (v *validator) httpHost(path, host string) {
-	if addr, err := parseIP(host); err == nil && addr.Zone() == "" {
+	if addr, err := parseIP(host); err == nil && addr.Zone() == "" || host == "*" {
 		return
 	}
-	name := strings.TrimSuffix(host, ".")
+	name := strings.TrimSuffix(strings.TrimPrefix(host, "*."), ".")
 	if len(name) > 253 || slices.ContainsFunc(strings.Split(name, "."), func(l string) bool { return !isHostLabel(l) }) {
-		v.failf(path, "is %s; set a host as requests name it, without a port, such as shop.example.com", quote(host))
+		v.failf(path, "is %s; set a host as requests name it, without a port, such as shop.example.com or *.example.com", quote(host))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
 )
@@ -22,6 +23,10 @@ const (
 	headerTime = 5 * time.Second
 	answerTime = 30 * time.Second
 	closeTime  = time.Second
+	// mostConnections and mostScrapes are far above what monitoring needs, and
+	// bound what anybody else can hold.
+	mostConnections = 64
+	mostScrapes     = 4
 )
 
 // Server answers at one address, or at none. Its methods may be called from any
@@ -49,7 +54,7 @@ func New(metrics prometheus.Gatherer, ready func() string, log *slog.Logger) *Se
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), MaxRequestsInFlight: mostScrapes}))
 	return &Server{handler: mux, log: log, wanted: settings.Off}
 }
 
@@ -77,7 +82,7 @@ func (s *Server) Configure(address string) error {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(netutil.LimitListener(l, mostConnections)); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("the admin listener is gone", "error", err)
 		}
 	}()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -73,5 +74,33 @@ func TestServer(t *testing.T) {
 	if c, err := net.Dial("tcp", at); err == nil {
 		_ = c.Close()
 		t.Error("it still listens")
+	}
+}
+
+// Connections that say nothing hold no more than their number; who comes then
+// waits for one of them to end.
+func TestConnectionsAreBounded(t *testing.T) {
+	s := New(prometheus.NewRegistry(), func() string { return "" }, slog.New(slog.DiscardHandler))
+	defer s.Close()
+	if err := s.Configure("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	var silent []net.Conn
+	for range mostConnections {
+		c, err := net.Dial("tcp", s.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		silent = append(silent, c)
+	}
+	late := &http.Client{Timeout: 100 * time.Millisecond}
+	if r, err := late.Get("http://" + s.Address() + "/livez"); err == nil {
+		_ = r.Body.Close()
+		t.Errorf("connection %d is answered", mostConnections+1)
+	}
+	_ = silent[0].Close()
+	if code, body := get(t, "http://"+s.Address()+"/livez"); code != http.StatusOK {
+		t.Errorf("once there is room: %d %q", code, body)
 	}
 }

@@ -40,7 +40,7 @@ test-long: setup build ## Run all tests with the full counts, each fuzz target f
 	FAIRLEAD_TEST_SCALE=1 FAIRLEAD_BIN=$(CURDIR)/bin/fairlead go run ./test/run -long
 
 .PHONY: generate
-generate: ## Regenerate what .proto files and the configuration's struct tags define
+generate: ## Regenerate what .proto files, struct tags of the configuration and bpf/ define
 	@scripts/setup.sh generate
 	scripts/generate.sh
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,13 +17,34 @@ import (
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 )
 
-// dial returns a connection to a provider's socket, not yet made. Whoever
-// answers there has to be root or our own user. No proxy is asked, whatever the
-// environment says, and the connection never idles away.
-func dial(name, socket string) (*grpc.ClientConn, error) {
+// hearing is a connection that notes when something comes from the other end.
+type hearing struct {
+	net.Conn
+	heard *atomic.Bool
+}
+
+func (h hearing) Read(b []byte) (int, error) {
+	n, err := h.Conn.Read(b)
+	if n > 0 && !h.heard.Load() {
+		h.heard.Store(true)
+	}
+	return n, err
+}
+
+// dial returns a connection to a provider's socket, not yet made, that sets
+// heard with all that comes from there. Whoever answers there has to be root or
+// our own user. No proxy is asked, whatever the environment says, and the
+// connection never idles away.
+func dial(name, socket string, heard *atomic.Bool) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+name,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialPeer(ctx, socket) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := dialPeer(ctx, socket)
+			if err != nil {
+				return nil, err
+			}
+			return hearing{conn, heard}, nil
+		}),
 		grpc.WithNoProxy(),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableServiceConfig(),

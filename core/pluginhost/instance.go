@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,7 +43,8 @@ type instance struct {
 	child  *child   // KindChild
 	proc   *process // not KindAlone
 	run    *runDir
-	record record // KindKept
+	record record      // KindKept
+	heard  atomic.Bool // something came from it since this was last cleared
 
 	once  sync.Once
 	lost  chan struct{} // closed when it is of no more use
@@ -62,7 +64,7 @@ func (i *instance) lose(format string, args ...any) {
 // connect asks who answers at a socket. On an error the connection is closed,
 // the process not touched.
 func connect(ctx context.Context, i *instance, socket string) error {
-	conn, err := dial(i.name, socket)
+	conn, err := dial(i.name, socket, &i.heard)
 	if err != nil {
 		return err
 	}
@@ -134,11 +136,18 @@ func (i *instance) watch() {
 }
 
 // beat asks whether the process answers, until the instance is lost. It calls
-// missed for each answer that does not come in time.
+// missed for each answer that does not come in time. While anything comes from
+// the process, such as the answers to a loop that ticks each second, it does
+// not ask: a question costs two processes a dozen wake-ups.
 func (i *instance) beat(t Timing, missed func()) {
-	client := healthpb.NewHealthClient(i.conn)
 	tick := time.NewTicker(t.Health)
 	defer tick.Stop()
+	i.beatAt(tick.C, t, missed)
+}
+
+// beatAt is beat with its clock.
+func (i *instance) beatAt(ticks <-chan time.Time, t Timing, missed func()) {
+	client := healthpb.NewHealthClient(i.conn)
 	misses := 0
 	for {
 		select {
@@ -146,7 +155,10 @@ func (i *instance) beat(t Timing, missed func()) {
 			return
 		case <-i.lost:
 			return
-		case <-tick.C:
+		case <-ticks:
+		}
+		if i.heard.Swap(false) && misses == 0 { // after a miss only an answer counts
+			continue
 		}
 		ctx, cancel := context.WithTimeout(i.ctx, t.Answer)
 		_, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: handshake.HealthService})
@@ -154,6 +166,7 @@ func (i *instance) beat(t Timing, missed func()) {
 		// Any answer is one, also that there is no such service.
 		if code := status.Code(err); code != codes.DeadlineExceeded && code != codes.Unavailable {
 			misses = 0
+			i.heard.Store(false) // the answer itself is no reason to skip the next question
 			continue
 		}
 		if i.ctx.Err() != nil {

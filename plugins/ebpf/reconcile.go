@@ -47,7 +47,9 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 		Complete: next.Completeness.Complete(),
 	}
 	p.data.Maps().Mark(p.state)
-	p.keeper.wake()
+	if r.ops > 0 || len(r.removed) > 0 {
+		p.keeper.wake() // connections may have to end
+	}
 	return dataplane.Result{Statuses: p.sortedStatuses(), Operations: r.ops}, nil
 }
 

@@ -24,7 +24,8 @@
 // their median, lowest and highest. A/A is a second seat without anything: the
 // noise. Of many services a random one is dialled each time, "hot" is one of them
 // all the time. Messages and bulk go through open sockets, client and server on the same
-// thread, so that no wake-up is measured.
+// thread, so that no wake-up is measured; each is timed by itself, and a round gives
+// the median.
 //
 // The run time of the program is what the kernel says (bpf_stats) in rounds of
 // their own, its clock reads included. System calls are counted by a tracepoint.

@@ -42,7 +42,7 @@ func planned(t *testing.T) plan {
 		t.Fatalf("FAIRLEAD_BENCH_ROUNDS is %q: want a number such as 21", text)
 	}
 	return plan{
-		rounds: rounds, connects: 2000, messages: 5000, bulk: 64 << 10,
+		rounds: rounds, connects: 2000, messages: 3000, bulk: 16 << 10,
 		sizes: []int{1, 100, 1000, 10_000, 50_000}, changes: 201, applies: 5,
 	}
 }

@@ -22,8 +22,17 @@ func socket(kind int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return fd, errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: patience}),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: patience}))
+	return fd, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: patience})
+}
+
+// uninterrupted repeats what a signal of the Go runtime interrupted. Calls that
+// have a time limit do not go on by themselves.
+func uninterrupted(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // listen opens a socket that takes connections or datagrams for all addresses, and
@@ -69,7 +78,11 @@ func pair(listener int, to netip.AddrPort) (client, server int, took time.Durati
 	if err != nil {
 		return 0, 0, 0, errors.Join(fmt.Errorf("connect to %v: %w", to, err), unix.Close(client))
 	}
-	if server, _, err = unix.Accept4(listener, unix.SOCK_CLOEXEC); err != nil {
+	err = uninterrupted(func() (err error) {
+		server, _, err = unix.Accept4(listener, unix.SOCK_CLOEXEC)
+		return err
+	})
+	if err != nil {
 		return 0, 0, 0, errors.Join(err, unix.Close(client))
 	}
 	return client, server, took, nil
@@ -95,13 +108,22 @@ func (c *channel) forth(n int) (from unix.Sockaddr, err error) {
 		return nil, err
 	}
 	if c.datagrams {
-		got, from, err := unix.Recvfrom(c.server, c.bytes, 0)
+		return c.receive(c.server, n)
+	}
+	return nil, readFull(c.server, c.bytes[:n])
+}
+
+// receive takes one datagram of n bytes.
+func (c *channel) receive(fd, n int) (from unix.Sockaddr, err error) {
+	err = uninterrupted(func() error {
+		got, at, err := unix.Recvfrom(fd, c.bytes, 0)
 		if err == nil && got != n {
 			err = fmt.Errorf("%d bytes came of %d", got, n)
 		}
-		return from, err
-	}
-	return nil, readFull(c.server, c.bytes[:n])
+		from = at
+		return err
+	})
+	return from, err
 }
 
 // round sends n bytes there and back.
@@ -121,7 +143,7 @@ func (c *channel) round(n int) error {
 	if c.to == nil {
 		return readFull(c.client, c.bytes[:n])
 	}
-	_, shown, err := unix.Recvfrom(c.client, c.bytes, 0)
+	shown, err := c.receive(c.client, n)
 	if at, ok := shown.(*unix.SockaddrInet4); err == nil && (!ok || at.Addr != c.to.Addr || at.Port != c.to.Port) {
 		err = fmt.Errorf("an answer from %v, want %v", shown, c.to)
 	}
@@ -131,6 +153,9 @@ func (c *channel) round(n int) error {
 func readFull(fd int, b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Read(fd, b)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
 		if err != nil {
 			return err
 		}

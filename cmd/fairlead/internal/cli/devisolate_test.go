@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // getVariable makes the test binary ask a URL once.
@@ -42,7 +43,7 @@ func kernelDev(t *testing.T, c *command) (*exec.Cmd, localJSON) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out, errs lockedBuffer
+	var out, errs transcript.Buffer
 	dev := exec.Command(exe, "dev", "-o", "json")
 	dev.Env, dev.Stdout, dev.Stderr = c.Environ, &out, &errs
 	dev.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

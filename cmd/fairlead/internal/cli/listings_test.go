@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // The forms that scripts and people rely on, byte for byte.
@@ -167,7 +169,7 @@ func TestDevIsFoundAndNamed(t *testing.T) {
 		t.Errorf("with what dev left: %d: %s", code, cmd.err.String())
 	}
 	socket := serveFakeAt(t, devSocket(dir))
-	cmd.err = lockedBuffer{}
+	cmd.err = transcript.Buffer{}
 	if code := cmd.run("members"); code != 0 || !strings.Contains(cmd.err.String(), socket) || !strings.Contains(cmd.err.String(), "fairlead dev") {
 		t.Errorf("with dev: %d: %s", code, cmd.err.String())
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/scale"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // built is the directory with the program and the plugin, which are built once if
@@ -265,7 +266,7 @@ func TestDevKilled(t *testing.T) {
 	}
 	start := func() (*exec.Cmd, localJSON) {
 		t.Helper()
-		var out, errs lockedBuffer
+		var out, errs transcript.Buffer
 		dev := exec.Command(exe, "dev", "-o", "json")
 		dev.Dir = "/"
 		dev.Env = []string{"PATH=" + os.Getenv("PATH"), "XDG_RUNTIME_DIR=" + home}

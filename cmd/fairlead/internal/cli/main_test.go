@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/transcript"
 )
 
 // beFairlead makes the test binary the program itself: dev and demo start
@@ -52,7 +51,7 @@ func now() time.Time {
 // command is one run of the command line.
 type command struct {
 	Env
-	out, err lockedBuffer
+	out, err transcript.Buffer
 	signals  chan os.Signal
 	code     chan int
 }
@@ -143,21 +142,4 @@ func writeFile(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

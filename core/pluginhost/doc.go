@@ -17,7 +17,8 @@
 //	             │    │           │          │ lost: exit, broken connection,
 //	             │    └───────────┴──────────┤ no answer to health
 //	             │     failed                ▼
-//	             │                  backoff or crash-loop
+//	             │                  backoff or crash-loop; refused or rejected,
+//	             │                  where only another file or setting helps
 //	             ▼
 //	          stopped (Host.Stop, from any state)
 //

@@ -46,6 +46,7 @@ func (f *fake) Status() api.Status {
 		NotReady: "leaving", Listeners: []api.Listener{{Name: "api.socket", Address: "/s"}},
 	}
 }
+
 func (f *fake) Members() (uint64, []api.Member)                       { return 7, []api.Member{n1, n2} }
 func (f *fake) Leave(ctx context.Context) error                       { return f.leave(ctx) }
 func (f *fake) Restart(ctx context.Context, hold time.Duration) error { return f.restart(ctx, hold) }

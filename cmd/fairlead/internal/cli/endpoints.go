@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,6 +83,10 @@ Where nodes disagree about the service, what each says follows.`,
 				}
 				a.warnUnready(ctx, c)
 				a.warnIncomplete(d.Completeness)
+				// The agent answers by node id, which means nothing to a reader.
+				slices.SortStableFunc(d.Endpoints, func(a, b client.Endpoint) int {
+					return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Instance, b.Instance))
+				})
 				if a.output == "json" {
 					return printJSON(a.env.Stdout, toEndpointsJSON(d))
 				}

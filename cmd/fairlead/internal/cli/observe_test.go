@@ -73,8 +73,8 @@ func (f fakeTraffic) Counters(_ context.Context, key model.ServiceKey) (api.Coun
 	out := api.Counters{Counters: []api.Counter{
 		{Provider: "ebpf", Name: "programmed_services", Value: 1},
 		{Provider: "ebpf", Service: web, Name: "forwarded", Value: 12},
-		{Provider: "ebpf", Service: web, EndpointID: 0xe1, Instance: "web-1", Node: "n1", Name: "forwarded", Value: 11},
 		{Provider: "ebpf", Service: web, EndpointID: 0xe3, Name: "forwarded", Value: 1},
+		{Provider: "ebpf", Service: web, EndpointID: 0xe1, Instance: "web-1", Node: "n1", Name: "forwarded", Value: 11},
 		{Provider: "ebpf", Name: "verdict_denied"},
 		{Provider: "ebpf", Name: "verdict_empty_refused", Value: 2},
 	}}

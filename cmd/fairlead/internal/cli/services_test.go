@@ -37,7 +37,8 @@ func (f fakeServices) Endpoints(key model.ServiceKey) (api.ServiceDetail, error)
 			{Node: "n1", NodeID: 0xa1, Counts: true, Up: true, Registered: at, Says: "port 80/tcp, vip 10.200.0.10"},
 			{Node: "n2", NodeID: 0xa2, Up: true, Registered: at.Add(time.Minute), Says: "port 81/tcp", Differs: []string{"port", "vip"}},
 		},
-		Endpoints: []api.Endpoint{
+		Endpoints: []api.Endpoint{ // n2 first: listings are by name
+			{Node: "n2", NodeID: 0xa2, Instance: "web-1", In: true, Reason: "node-suspect", Addr: "10.9.0.2:9001", AddrForeign: "10.9.0.2:9001", State: "passing", Since: at, Weight: 1, Detail: "node n2 is suspect"},
 			{
 				Node: "n1", NodeID: 0xa1, Instance: "web-1", In: true, Reason: "ready", Addr: "127.0.0.1:9001", AddrForeign: "10.9.0.1:19001", State: "passing", Since: at, Weight: 1, Own: true,
 				Checks: []api.CheckResult{{Kind: "http", Target: "http://127.0.0.1:9001/healthz", Passing: true, Output: "200 OK\nfine", At: at, Successes: 3}},
@@ -47,7 +48,6 @@ func (f fakeServices) Endpoints(key model.ServiceKey) (api.ServiceDetail, error)
 				Detail: "http http://127.0.0.1:9002/healthz: 503\x1b[2J" + strings.Repeat(" long", 40),
 				Checks: []api.CheckResult{{Kind: "http", Target: "http://127.0.0.1:9002/healthz"}},
 			},
-			{Node: "n2", NodeID: 0xa2, Instance: "web-1", In: true, Reason: "node-suspect", Addr: "10.9.0.2:9001", AddrForeign: "10.9.0.2:9001", State: "passing", Since: at, Weight: 1, Detail: "node n2 is suspect"},
 		},
 	}, nil
 }

@@ -80,9 +80,11 @@ func (a *app) printCounters(list []client.Counter) error {
 
 func printCounters(w io.Writer, env Env, list []client.Counter) error {
 	list = slices.DeleteFunc(slices.Clone(list), func(c client.Counter) bool { return c.Value == 0 })
-	// What belongs together stands together: a data plane itself, then its services.
+	// What belongs together stands together: a data plane itself, then its services,
+	// each with its endpoints.
 	slices.SortStableFunc(list, func(a, b client.Counter) int {
-		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Service, b.Service))
+		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Service, b.Service),
+			cmp.Compare(place(a), place(b)), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Instance, b.Instance))
 	})
 	rows := [][]cell{cells("PROVIDER", "SERVICE", "ENDPOINT", "COUNTER", "VALUE")}
 	for _, c := range list {
@@ -111,4 +113,16 @@ func toCounterJSON(c client.Counter) counterJSON {
 		out.EndpointID = fmt.Sprintf("%016x", c.EndpointID)
 	}
 	return out
+}
+
+// place orders the counters of a service: its own, those of its endpoints, those
+// of endpoints that are gone.
+func place(c client.Counter) int {
+	switch {
+	case c.Instance != "":
+		return 1
+	case c.EndpointID != 0:
+		return 2
+	}
+	return 0
 }

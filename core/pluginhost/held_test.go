@@ -98,8 +98,8 @@ func TestLateConflictIsRefused(t *testing.T) {
 	if p := r.nextReady(); p.Name != "good" {
 		t.Fatalf("%s became ready", p.Name)
 	}
-	if s := waitState(t, h, "bad", StateCrashLoop); s.Starts != hurry().Backoff.LoopCount-1 {
-		t.Errorf("%d starts, the choice was no one", s.Starts)
+	if s := waitState(t, h, "bad", StateCrashLoop); s.Starts < hurry().Backoff.LoopCount-1 {
+		t.Errorf("%d starts, one for each loss but that of the choice", s.Starts)
 	}
 	if err := os.WriteFile(behaviourPath(path), []byte(`{}`), 0o644); err != nil {
 		t.Fatal(err)

@@ -42,8 +42,8 @@ func (ebpfPlane) name() string { return "ebpf" }
 
 func (p ebpfPlane) enter(t *testing.T, seat string) (dataplane.Provider, costs) {
 	t.Helper()
-	dir := filepath.Join(p.parent, seat)
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	dir, err := os.MkdirTemp(p.parent, seat+".") // removed with the cgroup of the benchmark
+	if err != nil {
 		t.Fatal(err)
 	}
 	// Threads of one process may be in different cgroups only if those are threaded.
@@ -58,7 +58,7 @@ func (p ebpfPlane) enter(t *testing.T, seat string) (dataplane.Provider, costs) 
 		t.Fatal(err)
 	}
 	provider := ebpf.New()
-	if _, err := provider.Configure(t.Context(), dataplane.Config{JSON: settings, InstanceID: "bench-" + seat}); err != nil {
+	if _, err := provider.Configure(t.Context(), dataplane.Config{JSON: settings, InstanceID: "bench-" + filepath.Base(dir)}); err != nil {
 		t.Fatal(err)
 	}
 	return provider, ebpfCosts{dir}

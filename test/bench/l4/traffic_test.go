@@ -93,10 +93,8 @@ func (b *bench) channel(s *seat, k kind, number int) *channel {
 		if c.client, err = socket(unix.SOCK_DGRAM); err != nil {
 			return err
 		}
-		to := s.target()
-		if s.provider == nil {
-			to = loopback(port)
-		} else {
+		to := loopback(port)
+		if s.provider != nil {
 			svc := s.service(number, dataplane.UDP, port)
 			to = svc.Frontends[0].Addr
 			next, change := s.set(svc)

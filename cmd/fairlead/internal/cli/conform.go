@@ -23,10 +23,11 @@ func (a *app) pluginConformCommand() *cobra.Command {
 as an agent would, and as no agent should.
 
 With --exec it is started, killed and started again; ARGS come before the
-suite's own. With --endpoint one is tested that runs already, without the checks
-that need a process of their own. It must not be in use: what it has programmed
-is replaced and at last removed. One that alters the kernel belongs into a
-network namespace.
+suite's own. Of the environment it gets PATH, HOME and TMPDIR only; to set more,
+use --exec env -- NAME=VALUE PATH. With --endpoint one is tested that runs
+already, without the checks that need a process of their own. It must not be in
+use: what it has programmed is replaced and at last removed. One that alters the
+kernel belongs into a network namespace.
 
 Exit codes: 0 all checks passed or were skipped, 1 some failed, 2 wrong usage, 5
 the suite could not run.`,

@@ -30,7 +30,7 @@ the file, the file over the default.
 SIGTERM and SIGINT make the node leave its cluster and stop; a second one stops
 at once. SIGHUP reads the configuration again; what changes only at a restart is
 named in the log.`,
-		Example: `  fairlead agent --node.name n1 --node.data_dir /tmp/n1
+		Example: `  fairlead agent --node.name n1 --node.data_dir /tmp/n1 --api.socket /tmp/n1/api.sock
   fairlead agent --config /etc/fairlead/fairlead.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -138,9 +138,30 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 
 func outputs() []string { return []string{"text", "json"} }
 
-// flagError adds to the error about a flag that does not exist the nearest one
-// that does.
+// wantedOf says what a flag of a type takes, "" if its own error says it.
+func wantedOf(flagType string) string {
+	switch flagType {
+	case "uint16":
+		return "a whole number from 0 to 65535"
+	case "int", "int32", "int64", "uint", "uint32", "uint64":
+		return "a whole number"
+	case "duration":
+		return "a duration with its unit, such as 100ms, 2s or 1m"
+	case "bool":
+		return "true or false"
+	}
+	return ""
+}
+
+// flagError says what a flag takes that was given something else, and names the
+// nearest flag in place of one that does not exist.
 func flagError(cmd *cobra.Command, err error) error {
+	var wrong *pflag.InvalidValueError
+	if errors.As(err, &wrong) {
+		if want := wantedOf(wrong.GetFlag().Value.Type()); want != "" {
+			return usagef(cmd, "--%s is %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), want)
+		}
+	}
 	var missing *pflag.NotExistError
 	if !errors.As(err, &missing) || missing.GetSpecifiedShortnames() != "" {
 		return usagef(cmd, "%w", err)

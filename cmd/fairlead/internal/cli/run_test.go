@@ -59,6 +59,8 @@ func TestExitCodes(t *testing.T) {
 		{"config show --config " + bad, 1, "", "node.nmae"},
 		{"leave --restart --hold 31s", 2, "", "--hold is 31s: want 1ms to 30s"},
 		{"leave --hold 10s", 2, "", "--hold goes with --restart"},
+		{"register web --port 99999", 2, "", `--port is "99999": want a whole number from 0 to 65535`},
+		{"leave --restart --hold soon", 2, "", `--hold is "soon": want a duration with its unit`},
 	}
 	for _, c := range cases {
 		t.Run(c.args, func(t *testing.T) {

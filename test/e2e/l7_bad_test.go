@@ -52,7 +52,7 @@ func TestL7BadInput(t *testing.T) {
 		{"bare LF", "GET / HTTP/1.1\nHost: web\n\n", 400, "line"},
 		{"bare LF in a header", "GET / HTTP/1.1\r\nHost: web\nX-A: b\r\n\r\n", 400, "line"},
 		{"1 MiB header", "GET / HTTP/1.1\r\nHost: web\r\nX-Big: " + strings.Repeat("a", 1<<20) + "\r\n\r\n", 431, "head"},
-		{"h2c", "GET / HTTP/1.1\r\nHost: web\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n", 501, "websocket"},
+		{"h2c", "GET / HTTP/1.1\r\nHost: web\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n", 501, "h2c"},
 		{"CONNECT", "CONNECT web:80 HTTP/1.1\r\nHost: web:80\r\n\r\n", 501, "CONNECT"},
 		{"unknown host", "GET / HTTP/1.1\r\nHost: nowhere\r\n\r\n", 404, `"nowhere"`},
 	} {

@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -115,6 +118,23 @@ func TestMembershipPartition(t *testing.T) {
 	}
 }
 
+// remembered reports whether every agent's peers file names all the others: it
+// is written once a second at most.
+func (f *fleet) remembered() error {
+	for _, a := range f.agents {
+		peers, err := os.ReadFile(filepath.Join(a.dir, "peers.json"))
+		if err != nil {
+			return err
+		}
+		for _, o := range f.others(a) {
+			if !bytes.Contains(peers, []byte(o.node.Addr().String()+":7400")) {
+				return fmt.Errorf("the peers file of %s lacks %s", a.name, o.name)
+			}
+		}
+	}
+	return nil
+}
+
 // TestMembershipRestartAll: all agents are killed and started again at once,
 // at the same or at new addresses, with only the first agent's address in the
 // join lists: 10 s later all see all, and nobody else.
@@ -125,6 +145,7 @@ func TestMembershipRestartAll(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, 5)
 			f.start()
+			f.eventually(5*time.Second, "all have written down whom they know", f.remembered)
 			for _, a := range f.agents {
 				a.kill()
 			}

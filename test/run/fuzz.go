@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fuzz runs one target for the given time and returns what it printed. A
+// fuzz runs one target on one CPU for the given time and returns what it printed. A
 // finding is an error; its input is then below testdata/fuzz of the package.
 func (s *session) fuzz(p Package, target string, d time.Duration) ([]byte, error) {
 	out, err := s.fuzzOnce(p, target, d)
@@ -21,7 +21,7 @@ func (s *session) fuzz(p Package, target string, d time.Duration) ([]byte, error
 
 func (s *session) fuzzOnce(p Package, target string, d time.Duration) ([]byte, error) {
 	cmd := s.command(s.dir, "test", "-run=^$", "-fuzz=^"+target+"$",
-		fmt.Sprintf("-fuzztime=%s", d), "-fuzzminimizetime=5s", p.ImportPath)
+		fmt.Sprintf("-fuzztime=%s", d), "-fuzzminimizetime=5s", "-parallel=1", p.ImportPath)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

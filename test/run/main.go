@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -207,8 +208,16 @@ func (s *session) timeout(g Group) time.Duration {
 	return 2*most + 30*time.Second
 }
 
+// fuzzAll runs every target, each on one CPU, and as many at once as there are.
 func (s *session) fuzzAll(pkgs []Package) {
-	first := true
+	type job struct {
+		pkg    Package
+		target string
+		out    []byte
+		err    error
+		done   chan struct{}
+	}
+	var jobs []*job
 	for _, p := range pkgs {
 		targets, err := p.FuzzTargets()
 		if err != nil {
@@ -216,19 +225,35 @@ func (s *session) fuzzAll(pkgs []Package) {
 			continue
 		}
 		for _, target := range targets {
-			if first {
-				s.printf("== fuzz targets, %s each\n", s.fuzzFor)
-				first = false
-			}
-			out, err := s.fuzz(p, target, s.fuzzFor)
-			if err != nil {
-				s.fail("%s.%s: %v", p.Rel(), target, err)
-				s.printf("FAIL %s %s\n%s", p.Rel(), target, indent(out))
-				continue
-			}
-			s.tally.Passed++
-			s.printf("ok   %-28s %s  %s\n", p.Rel(), target, lastStats(out))
+			jobs = append(jobs, &job{pkg: p, target: target, done: make(chan struct{})})
 		}
+	}
+	if len(jobs) == 0 {
+		return
+	}
+	s.printf("== fuzz targets, %s each\n", s.fuzzFor)
+	waiting := make(chan *job, len(jobs))
+	for _, j := range jobs {
+		waiting <- j
+	}
+	close(waiting)
+	for range runtime.NumCPU() {
+		go func() {
+			for j := range waiting {
+				j.out, j.err = s.fuzz(j.pkg, j.target, s.fuzzFor)
+				close(j.done)
+			}
+		}()
+	}
+	for _, j := range jobs {
+		<-j.done
+		if j.err != nil {
+			s.fail("%s.%s: %v", j.pkg.Rel(), j.target, j.err)
+			s.printf("FAIL %s %s\n%s", j.pkg.Rel(), j.target, indent(j.out))
+			continue
+		}
+		s.tally.Passed++
+		s.printf("ok   %-28s %s  %s\n", j.pkg.Rel(), j.target, lastStats(j.out))
 	}
 }
 

@@ -158,7 +158,7 @@ func TestRegisterSaysWhichFlagIsWrong(t *testing.T) {
 		"register a/b/c --port 80":                  `"a/b/c" names no service: want NAME or NAMESPACE/NAME`,
 		"register Web --port 80":                    `NAME is "Web"; a name has 1 to 63 lower-case letters`,
 		"register web":                              "--port is 0 or missing; set the service's port on its VIP",
-		"register web --port 80000":                 `invalid argument "80000" for "--port" flag`,
+		"register web --port 80000":                 `--port is "80000": want a whole number from 0 to 65535`,
 		port + "--vip x":                            `--vip is "x"; expected an IP address`,
 		port + "--balance fair":                     `--balance is "fair"; expected default, random`,
 		port + "--on-empty x":                       `--on-empty is "x"; expected pass, refuse`,

@@ -83,6 +83,7 @@ func (p *Provider) build(s settings.Settings) error {
 		return fmt.Errorf("%w: l7: %w", dataplane.ErrFailed, err)
 	}
 	made.TellFlows(&p.flows)
+	made.SetPartial(true)
 	p.reloads, p.proxy = reloads, made
 	p.front = front.New(p.proxy, p.proxy.Refused, strings.ToLower(rand.Text())+".fairlead.invalid", p.log)
 	p.admin = admin.New(registry, p.ready, p.log)

@@ -38,6 +38,7 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 	s.commit()
 	p.fed = true
 	p.known = p.known || next.Completeness.Complete()
+	p.proxy.SetPartial(!p.known)
 	return dataplane.Result{Operations: s.operations, Statuses: p.statuses()}, nil
 }
 
@@ -206,4 +207,5 @@ func (p *Provider) forget() {
 	s.commit()
 	clear(p.refused)
 	p.known, p.fed = false, false
+	p.proxy.SetPartial(true)
 }

@@ -50,3 +50,20 @@ func TestUnknownHostAndEmptyService(t *testing.T) {
 		t.Errorf("%v requests without a service counted", n)
 	}
 }
+
+// While services may be missing, nobody is told that there is none.
+func TestUnknownHostWhileStarting(t *testing.T) {
+	w := newWorld(t, nil)
+	for _, partial := range []bool{true, false} {
+		w.proxy.SetPartial(partial)
+		answer, _ := w.ask("GET", "GET / HTTP/1.1\r\nHost: nobody.example\r\n\r\n")
+		if !partial {
+			expect(t, answer, http.StatusNotFound, ReasonUnknownHost)
+			continue
+		}
+		expect(t, answer, http.StatusServiceUnavailable, ReasonStarting)
+		if answer.Header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
+	}
+}

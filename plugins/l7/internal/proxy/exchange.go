@@ -195,8 +195,14 @@ func (x *exchange) find(path string) bool {
 	target, verdict := x.p.table.Load().Lookup(route.Request{Host: x.host, Path: path, Method: x.r.Method, Header: x.r.Header})
 	switch verdict {
 	case route.NoHost:
+		if x.p.partial.Load() {
+			return x.starting()
+		}
 		return x.refuse(http.StatusNotFound, ReasonUnknownHost, fmt.Sprintf("no service has the host %q", x.host))
 	case route.NoRoute:
+		if x.p.partial.Load() {
+			return x.starting()
+		}
 		return x.refuse(http.StatusNotFound, ReasonUnknownRoute, fmt.Sprintf("no service takes this request at the host %q", x.host))
 	case route.Found:
 	}
@@ -204,6 +210,13 @@ func (x *exchange) find(path string) bool {
 	x.series = target.series()
 	target.requests.Add(1)
 	return true
+}
+
+// starting asks to come again for what may be there as soon as all services are
+// known.
+func (x *exchange) starting() bool {
+	x.w.Header()["Retry-After"] = []string{"1"}
+	return x.refuse(http.StatusServiceUnavailable, ReasonStarting, fmt.Sprintf("the proxy does not know all services yet, and none so far for this request at the host %q", x.host))
 }
 
 // upgrade checks what else the client would speak. Only WebSockets are passed

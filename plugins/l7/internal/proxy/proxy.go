@@ -24,6 +24,7 @@ type Proxy struct {
 	options atomic.Pointer[options]
 	backend atomic.Pointer[backend.Options]
 	table   atomic.Pointer[route.Table[*Target]]
+	partial atomic.Bool // the table may lack services
 
 	exchanges sync.Pool // of *exchange
 	buffers   sync.Pool // of *[]byte, bodyBytes long
@@ -74,6 +75,10 @@ func (p *Proxy) Configure(s settings.Settings) {
 	}
 	p.registry.Configure(balanceOf(s))
 }
+
+// SetPartial says whether the table may lack services: a request that finds
+// none is then told to come again, with 503, and not that there is none.
+func (p *Proxy) SetPartial(partial bool) { p.partial.Store(partial) }
 
 // Close ends all tunnels and requests at endpoints, and closes all connections
 // to them. The proxy answers 503 from then on.

@@ -20,6 +20,7 @@ const (
 	ReasonNone            Reason = ""
 	ReasonUnknownHost     Reason = "unknown-host"
 	ReasonUnknownRoute    Reason = "unknown-route"
+	ReasonStarting        Reason = "starting" // the host or route may come yet: not all services are known
 	ReasonBadRequest      Reason = "bad-request"
 	ReasonMethod          Reason = "method-refused"
 	ReasonUpgrade         Reason = "upgrade-refused"

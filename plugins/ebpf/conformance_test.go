@@ -22,7 +22,7 @@ func build(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	path := filepath.Join(dir, "fairlead-dataplane-ebpf")
-	if out, err := exec.Command("go", "build", "-o", path, "./internal/fairlead-dataplane-ebpf").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", path, "github.com/fairlead/fairlead/cmd/fairlead-dataplane-ebpf").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return path

@@ -398,7 +398,7 @@ func TestFlowsNameOtherProcesses(t *testing.T) {
 func TestProbeHere(t *testing.T) {
 	netns.Isolated(t)
 	before := attached(t)
-	r, err := New().Probe(t.Context())
+	r, err := New("test").Probe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +430,7 @@ func TestReplacedUnderLoad(t *testing.T) {
 		if err := w.provider.Shutdown(t.Context(), dataplane.ShutdownKeep); err != nil {
 			t.Fatal(err)
 		}
-		w.provider = New()
+		w.provider = New("test")
 		w.provider.UseLogger(slog.New(slog.NewTextHandler(t.Output(), nil)))
 		w.configure()
 		if st, err := w.provider.State(t.Context()); err != nil || st.Generation != 0 {

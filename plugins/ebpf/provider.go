@@ -15,13 +15,11 @@ import (
 	"github.com/fairlead/fairlead/plugins/ebpf/internal/layout"
 )
 
-// Version is what Info says.
-const Version = "0.1.0"
-
 // Provider is the data plane. Its methods may be called from any goroutine.
 type Provider struct {
-	log  *slog.Logger
-	path atomic.Pointer[testDial] // what Health dials; nil: nothing is there
+	version string // what Info says
+	log     *slog.Logger
+	path    atomic.Pointer[testDial] // what Health dials; nil: nothing is there
 
 	mu       sync.Mutex
 	config   dataplane.Config
@@ -56,10 +54,10 @@ type place struct {
 	inside        bool // this process is in the tree of cgroup
 }
 
-// New returns a provider that has not touched anything yet.
-func New() *Provider {
+// New returns a provider of this version that has not touched anything yet.
+func New(version string) *Provider {
 	return &Provider{
-		log:      slog.New(slog.DiscardHandler),
+		version: version, log: slog.New(slog.DiscardHandler),
 		statuses: make(map[dataplane.Key]dataplane.ServiceStatus), watchers: make(map[*watcher]bool),
 	}
 }
@@ -70,7 +68,7 @@ func (p *Provider) UseLogger(log *slog.Logger) { p.log = log }
 // Info says what the provider is.
 func (p *Provider) Info() dataplane.Info {
 	return dataplane.Info{
-		Name: "ebpf", Version: Version, Vendor: "Fairlead",
+		Name: "ebpf", Version: p.version, Vendor: "Fairlead",
 		Layers: []dataplane.Layer{dataplane.L4}, Scopes: []dataplane.Scope{dataplane.ScopeLocal}, ConfigSchema: []byte(schema),
 	}
 }

@@ -30,7 +30,7 @@ func newWorld(t testing.TB, edits ...func(*settings)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, provider: New(), config: dataplane.Config{JSON: text, InstanceID: "test." + t.Name()}, now: &dataplane.Snapshot{}}
+	w := &world{t: t, provider: New("test"), config: dataplane.Config{JSON: text, InstanceID: "test." + t.Name()}, now: &dataplane.Snapshot{}}
 	w.provider.UseLogger(slog.New(slog.NewTextHandler(t.Output(), nil)))
 	w.configure()
 	t.Cleanup(func() {

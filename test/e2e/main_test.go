@@ -37,7 +37,7 @@ func run(m *testing.M) (int, error) {
 	}
 	for name, pkg := range map[string]string{
 		"flawed": "./testdata/flawed", "instance": "./testdata/instance", "l7": "../../cmd/fairlead-dataplane-l7",
-		"dialer": "./testdata/dialer", "ebpf": "../../plugins/ebpf/internal/fairlead-dataplane-ebpf",
+		"dialer": "./testdata/dialer", "ebpf": "../../cmd/fairlead-dataplane-ebpf",
 	} {
 		if err := build(filepath.Join(plugins, name), pkg); err != nil {
 			return 1, err

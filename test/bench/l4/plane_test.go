@@ -57,7 +57,7 @@ func (p ebpfPlane) enter(t *testing.T, seat string) (dataplane.Provider, costs) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := ebpf.New()
+	provider := ebpf.New("bench")
 	if _, err := provider.Configure(t.Context(), dataplane.Config{JSON: settings, InstanceID: "bench-" + filepath.Base(dir)}); err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,7 @@ type demoOptions struct {
 	duration time.Duration
 	mode     string
 	isolated bool
+	cgroup   string // that this process has for itself; empty: none
 }
 
 func (a *app) demoCommand() *cobra.Command {
@@ -70,7 +71,10 @@ more seldom; its times are late by that, and the report says by how much at most
 			}
 			ctx, cancel := a.signalled(cmd.Context(), syscall.SIGHUP)
 			defer cancel()
-			if o.mode == modeCut && !o.isolated {
+			if o.cgroup == "" && wantsKernel(a.env) {
+				return a.runInKernel(ctx, "demo", o.args()...)
+			}
+			if o.cgroup == "" && o.mode == modeCut && !o.isolated {
 				return a.demoIsolated(ctx, o)
 			}
 			err := a.runDemo(ctx, o)
@@ -85,15 +89,22 @@ more seldom; its times are late by that, and the report says by how much at most
 	cmd.Flags().StringVar(&o.mode, "mode", modeRefuse, "how the node fails: refuse or cut")
 	complete(cmd, "mode", modeRefuse, modeCut)
 	cmd.Flags().BoolVar(&o.isolated, isolatedFlag, false, "this process is alone in its network namespace")
-	_ = cmd.Flags().MarkHidden(isolatedFlag) // the flag is there
+	cmd.Flags().StringVar(&o.cgroup, cgroupFlag, "", "this process is alone in its namespaces and in this cgroup")
+	for _, flag := range []string{isolatedFlag, cgroupFlag} {
+		_ = cmd.Flags().MarkHidden(flag) // the flag is there
+	}
 	return cmd
+}
+
+// args are the flags that say the same to a copy of this program.
+func (o demoOptions) args() []string {
+	return []string{"--mode", o.mode, "--rate", strconv.FormatFloat(o.rate, 'g', -1, 64), "--duration", o.duration.String()}
 }
 
 // demoIsolated runs the demo in a copy of this program that has a network
 // namespace for itself.
 func (a *app) demoIsolated(ctx context.Context, o demoOptions) error {
-	code, err := runIsolated(ctx, a.env, syscall.SysProcAttr{}, "demo", "--mode", o.mode, "--rate", strconv.FormatFloat(o.rate, 'g', -1, 64),
-		"--duration", o.duration.String(), "--"+isolatedFlag, "--output", a.output)
+	code, err := runIsolated(ctx, a.env, syscall.SysProcAttr{}, append([]string{"demo", "--" + isolatedFlag, "--output", a.output}, o.args()...)...)
 	if err != nil {
 		return fmt.Errorf("demo: --mode %s: %w", o.mode, err)
 	}
@@ -104,12 +115,17 @@ func (a *app) demoIsolated(ctx context.Context, o demoOptions) error {
 }
 
 func (a *app) runDemo(ctx context.Context, o demoOptions) error {
+	if o.cgroup != "" {
+		if err := settle(); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+	}
 	dir, err := os.MkdirTemp("", "fairlead-demo-")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	local := localOptions{dir: dir, metrics: true, balance: "default"}
+	local := localOptions{dir: dir, metrics: true, balance: "default", cgroup: o.cgroup}
 	if o.mode == modeCut {
 		if local.cable, err = layCable(); err != nil {
 			return fmt.Errorf("demo: %w", err)

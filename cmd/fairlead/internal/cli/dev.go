@@ -29,8 +29,8 @@ agent runs at the default socket. Everything is in $XDG_RUNTIME_DIR/fairlead-dev
 end, whichever way that comes.
 
 The agents run the data plane l7 and nothing that alters this host, unless
-FAIRLEAD_DATAPLANE names others. With ebpf or auto there, which is for root, all of
-it has a network namespace and a cgroup for itself, in which the VIPs of the
+FAIRLEAD_DATAPLANE names others. With such a one, which is for root, all of it has a
+network namespace and a cgroup for itself, in which the VIPs of the
 services lead to their instances: see "fairlead dev exec".`,
 		Example: "  fairlead dev\n  sudo FAIRLEAD_DATAPLANE=ebpf,l7 fairlead dev",
 		Args:    noArgs,
@@ -38,7 +38,7 @@ services lead to their instances: see "fairlead dev exec".`,
 			ctx, cancel := a.signalled(cmd.Context(), syscall.SIGHUP) // the terminal is gone
 			defer cancel()
 			if cgroup == "" && wantsKernel(a.env) {
-				return a.devIsolated(ctx)
+				return a.runInKernel(ctx, "dev")
 			}
 			return a.runDev(ctx, cgroup)
 		},

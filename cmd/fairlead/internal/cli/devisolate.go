@@ -16,21 +16,19 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-
-	"github.com/fairlead/fairlead/core/pluginhost"
 )
 
-// A data plane in the kernel leads every process of a cgroup, and auto may choose
-// one. dev then runs in a network namespace, a mount namespace and a cgroup of its
-// own: nothing is attached to a cgroup that others are in, no address that is led
+// A data plane in the kernel leads every process of a cgroup or a network namespace,
+// and auto may choose one. dev and demo then run in a network namespace, a mount
+// namespace and a cgroup of their own: nothing is attached to a cgroup that others are in, no address that is led
 // there is dialled from here, and all is gone with its processes, whatever ends
-// them, but the empty directory of the cgroup. The dev that made it removes it, or
-// the next one if that was killed.
+// them, but the empty directory of the cgroup. Who made it removes it, or the next one if that
+// was killed.
 
 const (
 	// cgroupFlag tells the copy of this program that is isolated its cgroup.
 	cgroupFlag = "cgroup"
-	// devCgroupPrefix begins the name of a cgroup of dev: fairlead-dev.PID.BEGAN.
+	// devCgroupPrefix begins the name of such a cgroup: fairlead-dev.PID.BEGAN.
 	devCgroupPrefix = "fairlead-dev."
 	// cgroupPatience is how long the last processes may take to leave.
 	cgroupPatience = 2 * sweepPatience
@@ -41,44 +39,51 @@ func localVIPs() map[string]string {
 	return map[string]string{"web": "10.200.0.10", "api": "10.200.0.11"}
 }
 
-// wantsKernel reports whether the agents may run a data plane in the kernel. For an
-// ordinary user auto finds none.
+// wantsKernel reports whether the agents may run a data plane in the kernel: as
+// root one of any name but that of the HTTP proxy may be. For an ordinary user auto
+// finds none, and a stranger's can do no harm.
 func wantsKernel(env Env) bool {
+	root := os.Geteuid() == 0
 	return slices.ContainsFunc(strings.Split(env.getenv(dataplaneVariable), ","), func(name string) bool {
-		name = strings.TrimSpace(name)
-		return name == ebpfName || name == pluginhost.Auto && os.Geteuid() == 0
+		switch name = strings.TrimSpace(name); name {
+		case "", "off", l7Name:
+			return false
+		case ebpfName, "iptables", "nftables":
+			return true
+		}
+		return root
 	})
 }
 
-// devIsolated runs dev in a copy of this program that has the namespaces and the
-// cgroup for itself.
-func (a *app) devIsolated(ctx context.Context) error {
+// runInKernel runs the command of these arguments in a copy of this program that has
+// the namespaces and the cgroup for itself. The copy knows by cgroupFlag.
+func (a *app) runInKernel(ctx context.Context, command string, args ...string) error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("dev: %s=%s alters a kernel: run it as root (sudo -E fairlead dev), or leave the variable out", dataplaneVariable, a.env.getenv(dataplaneVariable))
+		return fmt.Errorf("%s: %s=%s alters a kernel: run it as root (sudo -E fairlead %[1]s), or leave the variable out", command, dataplaneVariable, a.env.getenv(dataplaneVariable))
 	}
 	root, err := cgroup2Root()
 	if err != nil {
-		return fmt.Errorf("dev: %w", err)
+		return fmt.Errorf("%s: %w", command, err)
 	}
 	removeDeadCgroups(root)
 	began, err := beganAt(os.Getpid())
 	if err != nil {
-		return fmt.Errorf("dev: %w", err)
+		return fmt.Errorf("%s: %w", command, err)
 	}
 	dir := filepath.Join(root, fmt.Sprintf("%s%d.%s", devCgroupPrefix, os.Getpid(), began))
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return fmt.Errorf("dev: make a cgroup: %w", err)
+		return fmt.Errorf("%s: make a cgroup: %w", command, err)
 	}
 	defer removeCgroup(dir)
 	cgroup, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("dev: %w", err)
+		return fmt.Errorf("%s: %w", command, err)
 	}
 	defer cgroup.Close()
 	attr := syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
-	code, err := runIsolated(ctx, a.env, attr, "dev", "--"+cgroupFlag, dir, "--output", a.output)
+	code, err := runIsolated(ctx, a.env, attr, append([]string{command, "--" + cgroupFlag, dir, "--output", a.output}, args...)...)
 	if err != nil {
-		return fmt.Errorf("dev: %w", err)
+		return fmt.Errorf("%s: %w", command, err)
 	}
 	if code != 0 {
 		return &exitError{code: code} // it said why

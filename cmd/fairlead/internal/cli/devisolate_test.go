@@ -82,7 +82,7 @@ func TestDevInKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	plugin := filepath.Join(t.TempDir(), handshake.FilePrefix+ebpfName)
-	if out, err := exec.Command("go", "build", "-o", plugin, "github.com/fairlead/fairlead/plugins/ebpf/internal/fairlead-dataplane-ebpf").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", plugin, "github.com/fairlead/fairlead/cmd/fairlead-dataplane-ebpf").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	c := newCommand(t)

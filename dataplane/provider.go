@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -69,8 +70,41 @@ type Info struct {
 	Vendor       string
 	Layers       []Layer
 	Scopes       []Scope
-	ConfigSchema []byte // JSON Schema; empty: takes no configuration
+	ScopeRules   []ScopeRule // where the scopes are a matter of configuration
+	ConfigSchema []byte      // JSON Schema; empty: takes no configuration
 	Limits       Limits
+}
+
+// ScopeRule says which scopes a provider has if a setting has a value. The first
+// that holds counts, and Info.Scopes if none does. So a host knows before it starts
+// anything which providers would capture the same connections.
+type ScopeRule struct {
+	Setting string // at the top of Config.JSON, such as "mode"
+	Value   string // a string as it is, anything else as JSON
+	Scopes  []Scope
+}
+
+// ScopesWith returns the scopes of a provider with this configuration, which is JSON
+// as in Config. One that cannot be read is none.
+func (i Info) ScopesWith(config []byte) []Scope {
+	var settings map[string]json.RawMessage
+	if len(i.ScopeRules) == 0 || json.Unmarshal(config, &settings) != nil {
+		return i.Scopes
+	}
+	for _, rule := range i.ScopeRules {
+		set, ok := settings[rule.Setting]
+		if !ok {
+			continue
+		}
+		var text string
+		if json.Unmarshal(set, &text) != nil {
+			text = string(set)
+		}
+		if text == rule.Value {
+			return rule.Scopes
+		}
+	}
+	return i.Scopes
 }
 
 // Limits bound what the provider takes; 0 is no limit. The SDK enforces them.
@@ -250,6 +284,9 @@ type CleanupOptions struct {
 	AllKnown   bool   // of any instance of this provider
 	InstanceID string // of this one otherwise
 	DryRun     bool
+	// Linger lets stay what connections under way still need, as Pending. The host
+	// calls again until nothing is, and at last without it.
+	Linger bool
 }
 
 // CleanupItem is one object that Cleanup found.
@@ -268,6 +305,7 @@ const (
 	WouldRemove CleanupResult = 2 // dry run
 	Kept        CleanupResult = 3 // another instance's
 	Failed      CleanupResult = 4
+	Pending     CleanupResult = 5 // connections under way need it; goes with a later call
 )
 
 // ShutdownPolicy is what becomes of what is programmed.
@@ -302,5 +340,5 @@ func (h HealthState) String() string {
 
 // String prints the result.
 func (r CleanupResult) String() string {
-	return name(r, "", "removed", "would-remove", "kept", "failed")
+	return name(r, "", "removed", "would-remove", "kept", "failed", "pending")
 }

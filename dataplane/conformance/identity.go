@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"reflect"
 	"regexp"
 	"slices"
 
@@ -49,6 +50,13 @@ func infoIsValid(ctx context.Context, k *kit) error {
 	for _, s := range m.GetScopes() {
 		if _, known := pb.Scope_name[int32(s)]; !known || s == 0 {
 			return fmt.Errorf("scope %v is not known", s)
+		}
+	}
+	for _, r := range m.GetScopeRules() {
+		for _, s := range r.GetScopes() {
+			if _, known := pb.Scope_name[int32(s)]; !known || s == 0 {
+				return fmt.Errorf("scope %v of the rule for %s %s is not known", s, r.GetSetting(), r.GetValue())
+			}
 		}
 	}
 	k.note("%s %s, layers %v, scopes %v, minor %d", info.Name, info.Version, info.Layers, info.Scopes, m.GetProtocolMinor())
@@ -100,7 +108,8 @@ func pluginInfoAgrees(ctx context.Context, k *kit) error {
 		return fmt.Errorf("--plugin-info printed %.200q: %w", out, err)
 	}
 	says := handshake.Describe(transfer.DecodeInfo(k.info))
-	if printed.Name != says.Name || printed.Version != says.Version || !slices.Equal(printed.Layers, says.Layers) || !slices.Equal(printed.Scopes, says.Scopes) {
+	if printed.Name != says.Name || printed.Version != says.Version || !slices.Equal(printed.Layers, says.Layers) || !slices.Equal(printed.Scopes, says.Scopes) ||
+		!reflect.DeepEqual(printed.ScopeRules, says.ScopeRules) {
 		return fmt.Errorf("--plugin-info printed %.300s, Info says %+v", out, says)
 	}
 	k.note("both say %s %s", says.Name, says.Version)

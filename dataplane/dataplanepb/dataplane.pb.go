@@ -818,6 +818,7 @@ const (
 	CleanupResult_CLEANUP_RESULT_WOULD_REMOVE CleanupResult = 2 // dry run
 	CleanupResult_CLEANUP_RESULT_KEPT         CleanupResult = 3 // another instance's
 	CleanupResult_CLEANUP_RESULT_FAILED       CleanupResult = 4
+	CleanupResult_CLEANUP_RESULT_PENDING      CleanupResult = 5 // with linger: still needed; Cleanup is called again
 )
 
 // Enum value maps for CleanupResult.
@@ -828,6 +829,7 @@ var (
 		2: "CLEANUP_RESULT_WOULD_REMOVE",
 		3: "CLEANUP_RESULT_KEPT",
 		4: "CLEANUP_RESULT_FAILED",
+		5: "CLEANUP_RESULT_PENDING",
 	}
 	CleanupResult_value = map[string]int32{
 		"CLEANUP_RESULT_UNSPECIFIED":  0,
@@ -835,6 +837,7 @@ var (
 		"CLEANUP_RESULT_WOULD_REMOVE": 2,
 		"CLEANUP_RESULT_KEPT":         3,
 		"CLEANUP_RESULT_FAILED":       4,
+		"CLEANUP_RESULT_PENDING":      5,
 	}
 )
 
@@ -960,6 +963,7 @@ type InfoResponse struct {
 	ProtocolMinor uint32                 `protobuf:"varint,6,opt,name=protocol_minor,json=protocolMinor,proto3" json:"protocol_minor,omitempty"` // highest minor of v1 that it speaks
 	ConfigSchema  []byte                 `protobuf:"bytes,7,opt,name=config_schema,json=configSchema,proto3" json:"config_schema,omitempty"`     // JSON Schema of ConfigureRequest.config; empty: takes none
 	Limits        *Limits                `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
+	ScopeRules    []*ScopeRule           `protobuf:"bytes,9,rep,name=scope_rules,json=scopeRules,proto3" json:"scope_rules,omitempty"` // the first that holds counts, in place of scopes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1050,6 +1054,75 @@ func (x *InfoResponse) GetLimits() *Limits {
 	return nil
 }
 
+func (x *InfoResponse) GetScopeRules() []*ScopeRule {
+	if x != nil {
+		return x.ScopeRules
+	}
+	return nil
+}
+
+// ScopeRule says whose traffic the provider sees if a setting at the top of its
+// configuration has a value: Info is known before anything is configured.
+type ScopeRule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Setting       string                 `protobuf:"bytes,1,opt,name=setting,proto3" json:"setting,omitempty"` // such as "mode"
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`     // a string as it is, anything else as JSON
+	Scopes        []Scope                `protobuf:"varint,3,rep,packed,name=scopes,proto3,enum=fairlead.dataplane.v1.Scope" json:"scopes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScopeRule) Reset() {
+	*x = ScopeRule{}
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScopeRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScopeRule) ProtoMessage() {}
+
+func (x *ScopeRule) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScopeRule.ProtoReflect.Descriptor instead.
+func (*ScopeRule) Descriptor() ([]byte, []int) {
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ScopeRule) GetSetting() string {
+	if x != nil {
+		return x.Setting
+	}
+	return ""
+}
+
+func (x *ScopeRule) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *ScopeRule) GetScopes() []Scope {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
 // Limits bound what the provider takes; 0 is no limit of its own.
 type Limits struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
@@ -1062,7 +1135,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[2]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1147,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[2]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1160,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{2}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Limits) GetServices() uint32 {
@@ -1119,7 +1192,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[3]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1204,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[3]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1217,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{3}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{4}
 }
 
 type ProbeResponse struct {
@@ -1157,7 +1230,7 @@ type ProbeResponse struct {
 
 func (x *ProbeResponse) Reset() {
 	*x = ProbeResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[4]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1242,7 @@ func (x *ProbeResponse) String() string {
 func (*ProbeResponse) ProtoMessage() {}
 
 func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[4]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1255,7 @@ func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResponse.ProtoReflect.Descriptor instead.
 func (*ProbeResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{4}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ProbeResponse) GetVerdict() Verdict {
@@ -1212,7 +1285,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[5]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1297,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[5]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1310,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{5}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Check) GetId() string {
@@ -1288,7 +1361,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[6]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1373,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[6]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1386,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{6}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ConfigureRequest) GetConfig() []byte {
@@ -1360,7 +1433,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[7]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1445,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[7]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1458,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{7}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ConfigureResponse) GetDiagnostics() []*Diagnostic {
@@ -1406,7 +1479,7 @@ type Diagnostic struct {
 
 func (x *Diagnostic) Reset() {
 	*x = Diagnostic{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[8]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1491,7 @@ func (x *Diagnostic) String() string {
 func (*Diagnostic) ProtoMessage() {}
 
 func (x *Diagnostic) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[8]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1504,7 @@ func (x *Diagnostic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Diagnostic.ProtoReflect.Descriptor instead.
 func (*Diagnostic) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{8}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Diagnostic) GetSeverity() Severity {
@@ -1467,7 +1540,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[9]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1552,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[9]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1565,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{9}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Session) GetAgentId() string {
@@ -1517,7 +1590,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[10]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1602,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[10]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1615,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{10}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{11}
 }
 
 type StateResponse struct {
@@ -1558,7 +1631,7 @@ type StateResponse struct {
 
 func (x *StateResponse) Reset() {
 	*x = StateResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[11]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1643,7 @@ func (x *StateResponse) String() string {
 func (*StateResponse) ProtoMessage() {}
 
 func (x *StateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[11]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1656,7 @@ func (x *StateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateResponse.ProtoReflect.Descriptor instead.
 func (*StateResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{11}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StateResponse) GetSession() *Session {
@@ -1635,7 +1708,7 @@ type ReconcileRequest struct {
 
 func (x *ReconcileRequest) Reset() {
 	*x = ReconcileRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[12]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1720,7 @@ func (x *ReconcileRequest) String() string {
 func (*ReconcileRequest) ProtoMessage() {}
 
 func (x *ReconcileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[12]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1733,7 @@ func (x *ReconcileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileRequest.ProtoReflect.Descriptor instead.
 func (*ReconcileRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{12}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReconcileRequest) GetStep() isReconcileRequest_Step {
@@ -1736,7 +1809,7 @@ type Begin struct {
 
 func (x *Begin) Reset() {
 	*x = Begin{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[13]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1821,7 @@ func (x *Begin) String() string {
 func (*Begin) ProtoMessage() {}
 
 func (x *Begin) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[13]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1834,7 @@ func (x *Begin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Begin.ProtoReflect.Descriptor instead.
 func (*Begin) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{13}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Begin) GetSession() *Session {
@@ -1821,7 +1894,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[14]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +1906,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[14]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +1919,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{14}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Change) GetServices() []*Service {
@@ -1885,7 +1958,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[15]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1970,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[15]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +1983,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{15}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{16}
 }
 
 type ReconcileResponse struct {
@@ -1924,7 +1997,7 @@ type ReconcileResponse struct {
 
 func (x *ReconcileResponse) Reset() {
 	*x = ReconcileResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[16]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2009,7 @@ func (x *ReconcileResponse) String() string {
 func (*ReconcileResponse) ProtoMessage() {}
 
 func (x *ReconcileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[16]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2022,7 @@ func (x *ReconcileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReconcileResponse.ProtoReflect.Descriptor instead.
 func (*ReconcileResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{16}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReconcileResponse) GetGeneration() uint64 {
@@ -1985,7 +2058,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[17]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2070,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[17]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2083,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{17}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ServiceStatus) GetService() *ServiceKey {
@@ -2051,7 +2124,7 @@ type ServiceKey struct {
 
 func (x *ServiceKey) Reset() {
 	*x = ServiceKey{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[18]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2136,7 @@ func (x *ServiceKey) String() string {
 func (*ServiceKey) ProtoMessage() {}
 
 func (x *ServiceKey) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[18]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2149,7 @@ func (x *ServiceKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceKey.ProtoReflect.Descriptor instead.
 func (*ServiceKey) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{18}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ServiceKey) GetNamespace() string {
@@ -2111,7 +2184,7 @@ type Service struct {
 
 func (x *Service) Reset() {
 	*x = Service{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[19]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2196,7 @@ func (x *Service) String() string {
 func (*Service) ProtoMessage() {}
 
 func (x *Service) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[19]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2209,7 @@ func (x *Service) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Service.ProtoReflect.Descriptor instead.
 func (*Service) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{19}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Service) GetHandle() uint32 {
@@ -2207,7 +2280,7 @@ type Frontend struct {
 
 func (x *Frontend) Reset() {
 	*x = Frontend{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[20]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2292,7 @@ func (x *Frontend) String() string {
 func (*Frontend) ProtoMessage() {}
 
 func (x *Frontend) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[20]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2305,7 @@ func (x *Frontend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frontend.ProtoReflect.Descriptor instead.
 func (*Frontend) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{20}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Frontend) GetAddress() []byte {
@@ -2273,7 +2346,7 @@ type Affinity struct {
 
 func (x *Affinity) Reset() {
 	*x = Affinity{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[21]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2358,7 @@ func (x *Affinity) String() string {
 func (*Affinity) ProtoMessage() {}
 
 func (x *Affinity) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[21]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2371,7 @@ func (x *Affinity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Affinity.ProtoReflect.Descriptor instead.
 func (*Affinity) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{21}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Affinity) GetKind() AffinityKind {
@@ -2329,7 +2402,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[22]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2414,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[22]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2427,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{22}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Route) GetHost() string {
@@ -2398,7 +2471,7 @@ type EndpointGroup struct {
 
 func (x *EndpointGroup) Reset() {
 	*x = EndpointGroup{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[23]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2410,7 +2483,7 @@ func (x *EndpointGroup) String() string {
 func (*EndpointGroup) ProtoMessage() {}
 
 func (x *EndpointGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[23]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2423,7 +2496,7 @@ func (x *EndpointGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointGroup.ProtoReflect.Descriptor instead.
 func (*EndpointGroup) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{23}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EndpointGroup) GetService() uint32 {
@@ -2456,7 +2529,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[24]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2468,7 +2541,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[24]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2481,7 +2554,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{24}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Endpoint) GetId() uint64 {
@@ -2552,7 +2625,7 @@ type EndpointRemoval struct {
 
 func (x *EndpointRemoval) Reset() {
 	*x = EndpointRemoval{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[25]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2637,7 @@ func (x *EndpointRemoval) String() string {
 func (*EndpointRemoval) ProtoMessage() {}
 
 func (x *EndpointRemoval) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[25]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2650,7 @@ func (x *EndpointRemoval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointRemoval.ProtoReflect.Descriptor instead.
 func (*EndpointRemoval) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{25}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EndpointRemoval) GetService() uint32 {
@@ -2617,7 +2690,7 @@ type ServiceRemoval struct {
 
 func (x *ServiceRemoval) Reset() {
 	*x = ServiceRemoval{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[26]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2702,7 @@ func (x *ServiceRemoval) String() string {
 func (*ServiceRemoval) ProtoMessage() {}
 
 func (x *ServiceRemoval) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[26]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2715,7 @@ func (x *ServiceRemoval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceRemoval.ProtoReflect.Descriptor instead.
 func (*ServiceRemoval) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{26}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ServiceRemoval) GetService() uint32 {
@@ -2660,7 +2733,7 @@ type HealthRequest struct {
 
 func (x *HealthRequest) Reset() {
 	*x = HealthRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[27]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2672,7 +2745,7 @@ func (x *HealthRequest) String() string {
 func (*HealthRequest) ProtoMessage() {}
 
 func (x *HealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[27]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2685,7 +2758,7 @@ func (x *HealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthRequest.ProtoReflect.Descriptor instead.
 func (*HealthRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{27}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{28}
 }
 
 type HealthResponse struct {
@@ -2698,7 +2771,7 @@ type HealthResponse struct {
 
 func (x *HealthResponse) Reset() {
 	*x = HealthResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[28]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2783,7 @@ func (x *HealthResponse) String() string {
 func (*HealthResponse) ProtoMessage() {}
 
 func (x *HealthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[28]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2796,7 @@ func (x *HealthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthResponse.ProtoReflect.Descriptor instead.
 func (*HealthResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{28}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HealthResponse) GetState() HealthState {
@@ -2749,7 +2822,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2834,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2847,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{29}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchRequest) GetFlows() *FlowRequest {
@@ -2794,7 +2867,7 @@ type FlowRequest struct {
 
 func (x *FlowRequest) Reset() {
 	*x = FlowRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2879,7 @@ func (x *FlowRequest) String() string {
 func (*FlowRequest) ProtoMessage() {}
 
 func (x *FlowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2892,7 @@ func (x *FlowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlowRequest.ProtoReflect.Descriptor instead.
 func (*FlowRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{30}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FlowRequest) GetSampleOneIn() uint32 {
@@ -2854,7 +2927,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2939,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +2952,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{31}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchResponse) GetInstanceId() string {
@@ -2993,7 +3066,7 @@ type Drift struct {
 
 func (x *Drift) Reset() {
 	*x = Drift{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3078,7 @@ func (x *Drift) String() string {
 func (*Drift) ProtoMessage() {}
 
 func (x *Drift) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3091,7 @@ func (x *Drift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drift.ProtoReflect.Descriptor instead.
 func (*Drift) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{32}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Drift) GetWhat() string {
@@ -3045,7 +3118,7 @@ type ResyncWanted struct {
 
 func (x *ResyncWanted) Reset() {
 	*x = ResyncWanted{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3057,7 +3130,7 @@ func (x *ResyncWanted) String() string {
 func (*ResyncWanted) ProtoMessage() {}
 
 func (x *ResyncWanted) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3070,7 +3143,7 @@ func (x *ResyncWanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResyncWanted.ProtoReflect.Descriptor instead.
 func (*ResyncWanted) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{33}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ResyncWanted) GetReason() string {
@@ -3102,7 +3175,7 @@ type Flow struct {
 
 func (x *Flow) Reset() {
 	*x = Flow{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3187,7 @@ func (x *Flow) String() string {
 func (*Flow) ProtoMessage() {}
 
 func (x *Flow) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3200,7 @@ func (x *Flow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flow.ProtoReflect.Descriptor instead.
 func (*Flow) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{34}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Flow) GetAt() *timestamppb.Timestamp {
@@ -3229,7 +3302,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3241,7 +3314,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3254,7 +3327,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{35}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 type StatsResponse struct {
@@ -3267,7 +3340,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3352,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3365,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{36}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StatsResponse) GetInstanceId() string {
@@ -3321,7 +3394,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3333,7 +3406,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3346,7 +3419,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Counter) GetService() *ServiceKey {
@@ -3386,7 +3459,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3471,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3484,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{38}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DrainRequest) GetDeadline() *durationpb.Duration {
@@ -3432,7 +3505,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3444,7 +3517,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3457,7 +3530,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{39}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DrainResponse) GetActive() uint64 {
@@ -3486,13 +3559,14 @@ type CleanupRequest struct {
 	Scope         CleanupScope           `protobuf:"varint,1,opt,name=scope,proto3,enum=fairlead.dataplane.v1.CleanupScope" json:"scope,omitempty"`
 	InstanceId    string                 `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"` // with OWNED, if Configure was not called
 	DryRun        bool                   `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	Linger        bool                   `protobuf:"varint,4,opt,name=linger,proto3" json:"linger,omitempty"` // what connections under way need may stay for now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CleanupRequest) Reset() {
 	*x = CleanupRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3578,7 @@ func (x *CleanupRequest) String() string {
 func (*CleanupRequest) ProtoMessage() {}
 
 func (x *CleanupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3591,7 @@ func (x *CleanupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupRequest.ProtoReflect.Descriptor instead.
 func (*CleanupRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{40}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CleanupRequest) GetScope() CleanupScope {
@@ -3541,6 +3615,13 @@ func (x *CleanupRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *CleanupRequest) GetLinger() bool {
+	if x != nil {
+		return x.Linger
+	}
+	return false
+}
+
 type CleanupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*CleanupItem         `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -3550,7 +3631,7 @@ type CleanupResponse struct {
 
 func (x *CleanupResponse) Reset() {
 	*x = CleanupResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[41]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3562,7 +3643,7 @@ func (x *CleanupResponse) String() string {
 func (*CleanupResponse) ProtoMessage() {}
 
 func (x *CleanupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[41]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3575,7 +3656,7 @@ func (x *CleanupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupResponse.ProtoReflect.Descriptor instead.
 func (*CleanupResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{41}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CleanupResponse) GetItems() []*CleanupItem {
@@ -3596,7 +3677,7 @@ type CleanupItem struct {
 
 func (x *CleanupItem) Reset() {
 	*x = CleanupItem{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[42]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3689,7 @@ func (x *CleanupItem) String() string {
 func (*CleanupItem) ProtoMessage() {}
 
 func (x *CleanupItem) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[42]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +3702,7 @@ func (x *CleanupItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupItem.ProtoReflect.Descriptor instead.
 func (*CleanupItem) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{42}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CleanupItem) GetObject() string {
@@ -3654,7 +3735,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[43]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +3747,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[43]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +3760,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{43}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ShutdownRequest) GetPolicy() ShutdownPolicy {
@@ -3697,7 +3778,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[44]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3709,7 +3790,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[44]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3722,7 +3803,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{44}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{45}
 }
 
 type FollowRequest struct {
@@ -3735,7 +3816,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[45]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3747,7 +3828,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[45]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3760,7 +3841,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{45}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *FollowRequest) GetInfo() *InfoResponse {
@@ -3793,7 +3874,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[46]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +3886,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[46]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +3899,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{46}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FollowResponse) GetStep() isFollowResponse_Step {
@@ -3896,7 +3977,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[47]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3908,7 +3989,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[47]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3921,7 +4002,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{47}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReportRequest) GetProvider() string {
@@ -3960,7 +4041,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[48]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3972,7 +4053,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[48]
+	mi := &file_dataplane_dataplanepb_dataplane_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3985,7 +4066,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{48}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{49}
 }
 
 var File_dataplane_dataplanepb_dataplane_proto protoreflect.FileDescriptor
@@ -3993,7 +4074,7 @@ var File_dataplane_dataplanepb_dataplane_proto protoreflect.FileDescriptor
 const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\n" +
 	"%dataplane/dataplanepb/dataplane.proto\x12\x15fairlead.dataplane.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
-	"\vInfoRequest\"\xc3\x02\n" +
+	"\vInfoRequest\"\x86\x03\n" +
 	"\fInfoResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -4002,7 +4083,13 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\x06scopes\x18\x05 \x03(\x0e2\x1c.fairlead.dataplane.v1.ScopeR\x06scopes\x12%\n" +
 	"\x0eprotocol_minor\x18\x06 \x01(\rR\rprotocolMinor\x12#\n" +
 	"\rconfig_schema\x18\a \x01(\fR\fconfigSchema\x125\n" +
-	"\x06limits\x18\b \x01(\v2\x1d.fairlead.dataplane.v1.LimitsR\x06limits\"v\n" +
+	"\x06limits\x18\b \x01(\v2\x1d.fairlead.dataplane.v1.LimitsR\x06limits\x12A\n" +
+	"\vscope_rules\x18\t \x03(\v2 .fairlead.dataplane.v1.ScopeRuleR\n" +
+	"scopeRules\"q\n" +
+	"\tScopeRule\x12\x18\n" +
+	"\asetting\x18\x01 \x01(\tR\asetting\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\x124\n" +
+	"\x06scopes\x18\x03 \x03(\x0e2\x1c.fairlead.dataplane.v1.ScopeR\x06scopes\"v\n" +
 	"\x06Limits\x12\x1a\n" +
 	"\bservices\x18\x01 \x01(\rR\bservices\x12\x1c\n" +
 	"\tendpoints\x18\x02 \x01(\rR\tendpoints\x122\n" +
@@ -4186,12 +4273,13 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\rDrainResponse\x12\x16\n" +
 	"\x06active\x18\x01 \x01(\x04R\x06active\x12\x16\n" +
 	"\x06closed\x18\x02 \x01(\x04R\x06closed\x12\x16\n" +
-	"\x06forced\x18\x03 \x01(\x04R\x06forced\"\x85\x01\n" +
+	"\x06forced\x18\x03 \x01(\x04R\x06forced\"\x9d\x01\n" +
 	"\x0eCleanupRequest\x129\n" +
 	"\x05scope\x18\x01 \x01(\x0e2#.fairlead.dataplane.v1.CleanupScopeR\x05scope\x12\x1f\n" +
 	"\vinstance_id\x18\x02 \x01(\tR\n" +
 	"instanceId\x12\x17\n" +
-	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"K\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x16\n" +
+	"\x06linger\x18\x04 \x01(\bR\x06linger\"K\n" +
 	"\x0fCleanupResponse\x128\n" +
 	"\x05items\x18\x01 \x03(\v2\".fairlead.dataplane.v1.CleanupItemR\x05items\"}\n" +
 	"\vCleanupItem\x12\x16\n" +
@@ -4288,13 +4376,14 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\fCleanupScope\x12\x1d\n" +
 	"\x19CLEANUP_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13CLEANUP_SCOPE_OWNED\x10\x01\x12\x1b\n" +
-	"\x17CLEANUP_SCOPE_ALL_KNOWN\x10\x02*\xa0\x01\n" +
+	"\x17CLEANUP_SCOPE_ALL_KNOWN\x10\x02*\xbc\x01\n" +
 	"\rCleanupResult\x12\x1e\n" +
 	"\x1aCLEANUP_RESULT_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CLEANUP_RESULT_REMOVED\x10\x01\x12\x1f\n" +
 	"\x1bCLEANUP_RESULT_WOULD_REMOVE\x10\x02\x12\x17\n" +
 	"\x13CLEANUP_RESULT_KEPT\x10\x03\x12\x19\n" +
-	"\x15CLEANUP_RESULT_FAILED\x10\x04*g\n" +
+	"\x15CLEANUP_RESULT_FAILED\x10\x04\x12\x1a\n" +
+	"\x16CLEANUP_RESULT_PENDING\x10\x05*g\n" +
 	"\x0eShutdownPolicy\x12\x1f\n" +
 	"\x1bSHUTDOWN_POLICY_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14SHUTDOWN_POLICY_KEEP\x10\x01\x12\x1a\n" +
@@ -4328,7 +4417,7 @@ func file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP() []byte {
 }
 
 var file_dataplane_dataplanepb_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
-var file_dataplane_dataplanepb_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_dataplane_dataplanepb_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_dataplane_dataplanepb_dataplane_proto_goTypes = []any{
 	(Layer)(0),                    // 0: fairlead.dataplane.v1.Layer
 	(Scope)(0),                    // 1: fairlead.dataplane.v1.Scope
@@ -4349,151 +4438,154 @@ var file_dataplane_dataplanepb_dataplane_proto_goTypes = []any{
 	(ShutdownPolicy)(0),           // 16: fairlead.dataplane.v1.ShutdownPolicy
 	(*InfoRequest)(nil),           // 17: fairlead.dataplane.v1.InfoRequest
 	(*InfoResponse)(nil),          // 18: fairlead.dataplane.v1.InfoResponse
-	(*Limits)(nil),                // 19: fairlead.dataplane.v1.Limits
-	(*ProbeRequest)(nil),          // 20: fairlead.dataplane.v1.ProbeRequest
-	(*ProbeResponse)(nil),         // 21: fairlead.dataplane.v1.ProbeResponse
-	(*Check)(nil),                 // 22: fairlead.dataplane.v1.Check
-	(*ConfigureRequest)(nil),      // 23: fairlead.dataplane.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),     // 24: fairlead.dataplane.v1.ConfigureResponse
-	(*Diagnostic)(nil),            // 25: fairlead.dataplane.v1.Diagnostic
-	(*Session)(nil),               // 26: fairlead.dataplane.v1.Session
-	(*StateRequest)(nil),          // 27: fairlead.dataplane.v1.StateRequest
-	(*StateResponse)(nil),         // 28: fairlead.dataplane.v1.StateResponse
-	(*ReconcileRequest)(nil),      // 29: fairlead.dataplane.v1.ReconcileRequest
-	(*Begin)(nil),                 // 30: fairlead.dataplane.v1.Begin
-	(*Change)(nil),                // 31: fairlead.dataplane.v1.Change
-	(*Commit)(nil),                // 32: fairlead.dataplane.v1.Commit
-	(*ReconcileResponse)(nil),     // 33: fairlead.dataplane.v1.ReconcileResponse
-	(*ServiceStatus)(nil),         // 34: fairlead.dataplane.v1.ServiceStatus
-	(*ServiceKey)(nil),            // 35: fairlead.dataplane.v1.ServiceKey
-	(*Service)(nil),               // 36: fairlead.dataplane.v1.Service
-	(*Frontend)(nil),              // 37: fairlead.dataplane.v1.Frontend
-	(*Affinity)(nil),              // 38: fairlead.dataplane.v1.Affinity
-	(*Route)(nil),                 // 39: fairlead.dataplane.v1.Route
-	(*EndpointGroup)(nil),         // 40: fairlead.dataplane.v1.EndpointGroup
-	(*Endpoint)(nil),              // 41: fairlead.dataplane.v1.Endpoint
-	(*EndpointRemoval)(nil),       // 42: fairlead.dataplane.v1.EndpointRemoval
-	(*ServiceRemoval)(nil),        // 43: fairlead.dataplane.v1.ServiceRemoval
-	(*HealthRequest)(nil),         // 44: fairlead.dataplane.v1.HealthRequest
-	(*HealthResponse)(nil),        // 45: fairlead.dataplane.v1.HealthResponse
-	(*WatchRequest)(nil),          // 46: fairlead.dataplane.v1.WatchRequest
-	(*FlowRequest)(nil),           // 47: fairlead.dataplane.v1.FlowRequest
-	(*WatchResponse)(nil),         // 48: fairlead.dataplane.v1.WatchResponse
-	(*Drift)(nil),                 // 49: fairlead.dataplane.v1.Drift
-	(*ResyncWanted)(nil),          // 50: fairlead.dataplane.v1.ResyncWanted
-	(*Flow)(nil),                  // 51: fairlead.dataplane.v1.Flow
-	(*StatsRequest)(nil),          // 52: fairlead.dataplane.v1.StatsRequest
-	(*StatsResponse)(nil),         // 53: fairlead.dataplane.v1.StatsResponse
-	(*Counter)(nil),               // 54: fairlead.dataplane.v1.Counter
-	(*DrainRequest)(nil),          // 55: fairlead.dataplane.v1.DrainRequest
-	(*DrainResponse)(nil),         // 56: fairlead.dataplane.v1.DrainResponse
-	(*CleanupRequest)(nil),        // 57: fairlead.dataplane.v1.CleanupRequest
-	(*CleanupResponse)(nil),       // 58: fairlead.dataplane.v1.CleanupResponse
-	(*CleanupItem)(nil),           // 59: fairlead.dataplane.v1.CleanupItem
-	(*ShutdownRequest)(nil),       // 60: fairlead.dataplane.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 61: fairlead.dataplane.v1.ShutdownResponse
-	(*FollowRequest)(nil),         // 62: fairlead.dataplane.v1.FollowRequest
-	(*FollowResponse)(nil),        // 63: fairlead.dataplane.v1.FollowResponse
-	(*ReportRequest)(nil),         // 64: fairlead.dataplane.v1.ReportRequest
-	(*ReportResponse)(nil),        // 65: fairlead.dataplane.v1.ReportResponse
-	nil,                           // 66: fairlead.dataplane.v1.Route.HeadersEntry
-	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 68: google.protobuf.Timestamp
+	(*ScopeRule)(nil),             // 19: fairlead.dataplane.v1.ScopeRule
+	(*Limits)(nil),                // 20: fairlead.dataplane.v1.Limits
+	(*ProbeRequest)(nil),          // 21: fairlead.dataplane.v1.ProbeRequest
+	(*ProbeResponse)(nil),         // 22: fairlead.dataplane.v1.ProbeResponse
+	(*Check)(nil),                 // 23: fairlead.dataplane.v1.Check
+	(*ConfigureRequest)(nil),      // 24: fairlead.dataplane.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),     // 25: fairlead.dataplane.v1.ConfigureResponse
+	(*Diagnostic)(nil),            // 26: fairlead.dataplane.v1.Diagnostic
+	(*Session)(nil),               // 27: fairlead.dataplane.v1.Session
+	(*StateRequest)(nil),          // 28: fairlead.dataplane.v1.StateRequest
+	(*StateResponse)(nil),         // 29: fairlead.dataplane.v1.StateResponse
+	(*ReconcileRequest)(nil),      // 30: fairlead.dataplane.v1.ReconcileRequest
+	(*Begin)(nil),                 // 31: fairlead.dataplane.v1.Begin
+	(*Change)(nil),                // 32: fairlead.dataplane.v1.Change
+	(*Commit)(nil),                // 33: fairlead.dataplane.v1.Commit
+	(*ReconcileResponse)(nil),     // 34: fairlead.dataplane.v1.ReconcileResponse
+	(*ServiceStatus)(nil),         // 35: fairlead.dataplane.v1.ServiceStatus
+	(*ServiceKey)(nil),            // 36: fairlead.dataplane.v1.ServiceKey
+	(*Service)(nil),               // 37: fairlead.dataplane.v1.Service
+	(*Frontend)(nil),              // 38: fairlead.dataplane.v1.Frontend
+	(*Affinity)(nil),              // 39: fairlead.dataplane.v1.Affinity
+	(*Route)(nil),                 // 40: fairlead.dataplane.v1.Route
+	(*EndpointGroup)(nil),         // 41: fairlead.dataplane.v1.EndpointGroup
+	(*Endpoint)(nil),              // 42: fairlead.dataplane.v1.Endpoint
+	(*EndpointRemoval)(nil),       // 43: fairlead.dataplane.v1.EndpointRemoval
+	(*ServiceRemoval)(nil),        // 44: fairlead.dataplane.v1.ServiceRemoval
+	(*HealthRequest)(nil),         // 45: fairlead.dataplane.v1.HealthRequest
+	(*HealthResponse)(nil),        // 46: fairlead.dataplane.v1.HealthResponse
+	(*WatchRequest)(nil),          // 47: fairlead.dataplane.v1.WatchRequest
+	(*FlowRequest)(nil),           // 48: fairlead.dataplane.v1.FlowRequest
+	(*WatchResponse)(nil),         // 49: fairlead.dataplane.v1.WatchResponse
+	(*Drift)(nil),                 // 50: fairlead.dataplane.v1.Drift
+	(*ResyncWanted)(nil),          // 51: fairlead.dataplane.v1.ResyncWanted
+	(*Flow)(nil),                  // 52: fairlead.dataplane.v1.Flow
+	(*StatsRequest)(nil),          // 53: fairlead.dataplane.v1.StatsRequest
+	(*StatsResponse)(nil),         // 54: fairlead.dataplane.v1.StatsResponse
+	(*Counter)(nil),               // 55: fairlead.dataplane.v1.Counter
+	(*DrainRequest)(nil),          // 56: fairlead.dataplane.v1.DrainRequest
+	(*DrainResponse)(nil),         // 57: fairlead.dataplane.v1.DrainResponse
+	(*CleanupRequest)(nil),        // 58: fairlead.dataplane.v1.CleanupRequest
+	(*CleanupResponse)(nil),       // 59: fairlead.dataplane.v1.CleanupResponse
+	(*CleanupItem)(nil),           // 60: fairlead.dataplane.v1.CleanupItem
+	(*ShutdownRequest)(nil),       // 61: fairlead.dataplane.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 62: fairlead.dataplane.v1.ShutdownResponse
+	(*FollowRequest)(nil),         // 63: fairlead.dataplane.v1.FollowRequest
+	(*FollowResponse)(nil),        // 64: fairlead.dataplane.v1.FollowResponse
+	(*ReportRequest)(nil),         // 65: fairlead.dataplane.v1.ReportRequest
+	(*ReportResponse)(nil),        // 66: fairlead.dataplane.v1.ReportResponse
+	nil,                           // 67: fairlead.dataplane.v1.Route.HeadersEntry
+	(*durationpb.Duration)(nil),   // 68: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 69: google.protobuf.Timestamp
 }
 var file_dataplane_dataplanepb_dataplane_proto_depIdxs = []int32{
 	0,  // 0: fairlead.dataplane.v1.InfoResponse.layers:type_name -> fairlead.dataplane.v1.Layer
 	1,  // 1: fairlead.dataplane.v1.InfoResponse.scopes:type_name -> fairlead.dataplane.v1.Scope
-	19, // 2: fairlead.dataplane.v1.InfoResponse.limits:type_name -> fairlead.dataplane.v1.Limits
-	2,  // 3: fairlead.dataplane.v1.ProbeResponse.verdict:type_name -> fairlead.dataplane.v1.Verdict
-	22, // 4: fairlead.dataplane.v1.ProbeResponse.checks:type_name -> fairlead.dataplane.v1.Check
-	2,  // 5: fairlead.dataplane.v1.Check.result:type_name -> fairlead.dataplane.v1.Verdict
-	25, // 6: fairlead.dataplane.v1.ConfigureResponse.diagnostics:type_name -> fairlead.dataplane.v1.Diagnostic
-	3,  // 7: fairlead.dataplane.v1.Diagnostic.severity:type_name -> fairlead.dataplane.v1.Severity
-	26, // 8: fairlead.dataplane.v1.StateResponse.session:type_name -> fairlead.dataplane.v1.Session
-	30, // 9: fairlead.dataplane.v1.ReconcileRequest.begin:type_name -> fairlead.dataplane.v1.Begin
-	31, // 10: fairlead.dataplane.v1.ReconcileRequest.change:type_name -> fairlead.dataplane.v1.Change
-	32, // 11: fairlead.dataplane.v1.ReconcileRequest.commit:type_name -> fairlead.dataplane.v1.Commit
-	26, // 12: fairlead.dataplane.v1.Begin.session:type_name -> fairlead.dataplane.v1.Session
-	4,  // 13: fairlead.dataplane.v1.Begin.completeness:type_name -> fairlead.dataplane.v1.Completeness
-	36, // 14: fairlead.dataplane.v1.Change.services:type_name -> fairlead.dataplane.v1.Service
-	40, // 15: fairlead.dataplane.v1.Change.endpoints:type_name -> fairlead.dataplane.v1.EndpointGroup
-	42, // 16: fairlead.dataplane.v1.Change.removed_endpoints:type_name -> fairlead.dataplane.v1.EndpointRemoval
-	43, // 17: fairlead.dataplane.v1.Change.removed_services:type_name -> fairlead.dataplane.v1.ServiceRemoval
-	34, // 18: fairlead.dataplane.v1.ReconcileResponse.statuses:type_name -> fairlead.dataplane.v1.ServiceStatus
-	35, // 19: fairlead.dataplane.v1.ServiceStatus.service:type_name -> fairlead.dataplane.v1.ServiceKey
-	5,  // 20: fairlead.dataplane.v1.ServiceStatus.status:type_name -> fairlead.dataplane.v1.Status
-	35, // 21: fairlead.dataplane.v1.Service.key:type_name -> fairlead.dataplane.v1.ServiceKey
-	37, // 22: fairlead.dataplane.v1.Service.frontends:type_name -> fairlead.dataplane.v1.Frontend
-	9,  // 23: fairlead.dataplane.v1.Service.balance:type_name -> fairlead.dataplane.v1.Balance
-	38, // 24: fairlead.dataplane.v1.Service.affinity:type_name -> fairlead.dataplane.v1.Affinity
-	39, // 25: fairlead.dataplane.v1.Service.routes:type_name -> fairlead.dataplane.v1.Route
-	67, // 26: fairlead.dataplane.v1.Service.drain_time:type_name -> google.protobuf.Duration
-	6,  // 27: fairlead.dataplane.v1.Frontend.protocol:type_name -> fairlead.dataplane.v1.Protocol
-	7,  // 28: fairlead.dataplane.v1.Frontend.kind:type_name -> fairlead.dataplane.v1.FrontendKind
-	8,  // 29: fairlead.dataplane.v1.Frontend.on_empty:type_name -> fairlead.dataplane.v1.OnEmpty
-	10, // 30: fairlead.dataplane.v1.Affinity.kind:type_name -> fairlead.dataplane.v1.AffinityKind
-	67, // 31: fairlead.dataplane.v1.Affinity.ttl:type_name -> google.protobuf.Duration
-	66, // 32: fairlead.dataplane.v1.Route.headers:type_name -> fairlead.dataplane.v1.Route.HeadersEntry
-	41, // 33: fairlead.dataplane.v1.EndpointGroup.endpoints:type_name -> fairlead.dataplane.v1.Endpoint
-	11, // 34: fairlead.dataplane.v1.Endpoint.state:type_name -> fairlead.dataplane.v1.EndpointState
-	68, // 35: fairlead.dataplane.v1.Endpoint.drain_until:type_name -> google.protobuf.Timestamp
-	12, // 36: fairlead.dataplane.v1.EndpointRemoval.reason:type_name -> fairlead.dataplane.v1.RemovalReason
-	68, // 37: fairlead.dataplane.v1.EndpointRemoval.suspected_since:type_name -> google.protobuf.Timestamp
-	13, // 38: fairlead.dataplane.v1.HealthResponse.state:type_name -> fairlead.dataplane.v1.HealthState
-	47, // 39: fairlead.dataplane.v1.WatchRequest.flows:type_name -> fairlead.dataplane.v1.FlowRequest
-	45, // 40: fairlead.dataplane.v1.WatchResponse.health:type_name -> fairlead.dataplane.v1.HealthResponse
-	34, // 41: fairlead.dataplane.v1.WatchResponse.status:type_name -> fairlead.dataplane.v1.ServiceStatus
-	49, // 42: fairlead.dataplane.v1.WatchResponse.drift:type_name -> fairlead.dataplane.v1.Drift
-	50, // 43: fairlead.dataplane.v1.WatchResponse.resync:type_name -> fairlead.dataplane.v1.ResyncWanted
-	51, // 44: fairlead.dataplane.v1.WatchResponse.flow:type_name -> fairlead.dataplane.v1.Flow
-	68, // 45: fairlead.dataplane.v1.Flow.at:type_name -> google.protobuf.Timestamp
-	35, // 46: fairlead.dataplane.v1.Flow.service:type_name -> fairlead.dataplane.v1.ServiceKey
-	6,  // 47: fairlead.dataplane.v1.Flow.protocol:type_name -> fairlead.dataplane.v1.Protocol
-	54, // 48: fairlead.dataplane.v1.StatsResponse.counters:type_name -> fairlead.dataplane.v1.Counter
-	35, // 49: fairlead.dataplane.v1.Counter.service:type_name -> fairlead.dataplane.v1.ServiceKey
-	67, // 50: fairlead.dataplane.v1.DrainRequest.deadline:type_name -> google.protobuf.Duration
-	14, // 51: fairlead.dataplane.v1.CleanupRequest.scope:type_name -> fairlead.dataplane.v1.CleanupScope
-	59, // 52: fairlead.dataplane.v1.CleanupResponse.items:type_name -> fairlead.dataplane.v1.CleanupItem
-	15, // 53: fairlead.dataplane.v1.CleanupItem.result:type_name -> fairlead.dataplane.v1.CleanupResult
-	16, // 54: fairlead.dataplane.v1.ShutdownRequest.policy:type_name -> fairlead.dataplane.v1.ShutdownPolicy
-	18, // 55: fairlead.dataplane.v1.FollowRequest.info:type_name -> fairlead.dataplane.v1.InfoResponse
-	28, // 56: fairlead.dataplane.v1.FollowRequest.state:type_name -> fairlead.dataplane.v1.StateResponse
-	30, // 57: fairlead.dataplane.v1.FollowResponse.begin:type_name -> fairlead.dataplane.v1.Begin
-	31, // 58: fairlead.dataplane.v1.FollowResponse.change:type_name -> fairlead.dataplane.v1.Change
-	32, // 59: fairlead.dataplane.v1.FollowResponse.commit:type_name -> fairlead.dataplane.v1.Commit
-	33, // 60: fairlead.dataplane.v1.ReportRequest.result:type_name -> fairlead.dataplane.v1.ReconcileResponse
-	45, // 61: fairlead.dataplane.v1.ReportRequest.health:type_name -> fairlead.dataplane.v1.HealthResponse
-	17, // 62: fairlead.dataplane.v1.DataPlaneProvider.Info:input_type -> fairlead.dataplane.v1.InfoRequest
-	20, // 63: fairlead.dataplane.v1.DataPlaneProvider.Probe:input_type -> fairlead.dataplane.v1.ProbeRequest
-	23, // 64: fairlead.dataplane.v1.DataPlaneProvider.Configure:input_type -> fairlead.dataplane.v1.ConfigureRequest
-	27, // 65: fairlead.dataplane.v1.DataPlaneProvider.State:input_type -> fairlead.dataplane.v1.StateRequest
-	29, // 66: fairlead.dataplane.v1.DataPlaneProvider.Reconcile:input_type -> fairlead.dataplane.v1.ReconcileRequest
-	44, // 67: fairlead.dataplane.v1.DataPlaneProvider.Health:input_type -> fairlead.dataplane.v1.HealthRequest
-	46, // 68: fairlead.dataplane.v1.DataPlaneProvider.Watch:input_type -> fairlead.dataplane.v1.WatchRequest
-	52, // 69: fairlead.dataplane.v1.DataPlaneProvider.Stats:input_type -> fairlead.dataplane.v1.StatsRequest
-	55, // 70: fairlead.dataplane.v1.DataPlaneProvider.Drain:input_type -> fairlead.dataplane.v1.DrainRequest
-	57, // 71: fairlead.dataplane.v1.DataPlaneProvider.Cleanup:input_type -> fairlead.dataplane.v1.CleanupRequest
-	60, // 72: fairlead.dataplane.v1.DataPlaneProvider.Shutdown:input_type -> fairlead.dataplane.v1.ShutdownRequest
-	62, // 73: fairlead.dataplane.v1.SnapshotSource.Follow:input_type -> fairlead.dataplane.v1.FollowRequest
-	64, // 74: fairlead.dataplane.v1.SnapshotSource.Report:input_type -> fairlead.dataplane.v1.ReportRequest
-	18, // 75: fairlead.dataplane.v1.DataPlaneProvider.Info:output_type -> fairlead.dataplane.v1.InfoResponse
-	21, // 76: fairlead.dataplane.v1.DataPlaneProvider.Probe:output_type -> fairlead.dataplane.v1.ProbeResponse
-	24, // 77: fairlead.dataplane.v1.DataPlaneProvider.Configure:output_type -> fairlead.dataplane.v1.ConfigureResponse
-	28, // 78: fairlead.dataplane.v1.DataPlaneProvider.State:output_type -> fairlead.dataplane.v1.StateResponse
-	33, // 79: fairlead.dataplane.v1.DataPlaneProvider.Reconcile:output_type -> fairlead.dataplane.v1.ReconcileResponse
-	45, // 80: fairlead.dataplane.v1.DataPlaneProvider.Health:output_type -> fairlead.dataplane.v1.HealthResponse
-	48, // 81: fairlead.dataplane.v1.DataPlaneProvider.Watch:output_type -> fairlead.dataplane.v1.WatchResponse
-	53, // 82: fairlead.dataplane.v1.DataPlaneProvider.Stats:output_type -> fairlead.dataplane.v1.StatsResponse
-	56, // 83: fairlead.dataplane.v1.DataPlaneProvider.Drain:output_type -> fairlead.dataplane.v1.DrainResponse
-	58, // 84: fairlead.dataplane.v1.DataPlaneProvider.Cleanup:output_type -> fairlead.dataplane.v1.CleanupResponse
-	61, // 85: fairlead.dataplane.v1.DataPlaneProvider.Shutdown:output_type -> fairlead.dataplane.v1.ShutdownResponse
-	63, // 86: fairlead.dataplane.v1.SnapshotSource.Follow:output_type -> fairlead.dataplane.v1.FollowResponse
-	65, // 87: fairlead.dataplane.v1.SnapshotSource.Report:output_type -> fairlead.dataplane.v1.ReportResponse
-	75, // [75:88] is the sub-list for method output_type
-	62, // [62:75] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	20, // 2: fairlead.dataplane.v1.InfoResponse.limits:type_name -> fairlead.dataplane.v1.Limits
+	19, // 3: fairlead.dataplane.v1.InfoResponse.scope_rules:type_name -> fairlead.dataplane.v1.ScopeRule
+	1,  // 4: fairlead.dataplane.v1.ScopeRule.scopes:type_name -> fairlead.dataplane.v1.Scope
+	2,  // 5: fairlead.dataplane.v1.ProbeResponse.verdict:type_name -> fairlead.dataplane.v1.Verdict
+	23, // 6: fairlead.dataplane.v1.ProbeResponse.checks:type_name -> fairlead.dataplane.v1.Check
+	2,  // 7: fairlead.dataplane.v1.Check.result:type_name -> fairlead.dataplane.v1.Verdict
+	26, // 8: fairlead.dataplane.v1.ConfigureResponse.diagnostics:type_name -> fairlead.dataplane.v1.Diagnostic
+	3,  // 9: fairlead.dataplane.v1.Diagnostic.severity:type_name -> fairlead.dataplane.v1.Severity
+	27, // 10: fairlead.dataplane.v1.StateResponse.session:type_name -> fairlead.dataplane.v1.Session
+	31, // 11: fairlead.dataplane.v1.ReconcileRequest.begin:type_name -> fairlead.dataplane.v1.Begin
+	32, // 12: fairlead.dataplane.v1.ReconcileRequest.change:type_name -> fairlead.dataplane.v1.Change
+	33, // 13: fairlead.dataplane.v1.ReconcileRequest.commit:type_name -> fairlead.dataplane.v1.Commit
+	27, // 14: fairlead.dataplane.v1.Begin.session:type_name -> fairlead.dataplane.v1.Session
+	4,  // 15: fairlead.dataplane.v1.Begin.completeness:type_name -> fairlead.dataplane.v1.Completeness
+	37, // 16: fairlead.dataplane.v1.Change.services:type_name -> fairlead.dataplane.v1.Service
+	41, // 17: fairlead.dataplane.v1.Change.endpoints:type_name -> fairlead.dataplane.v1.EndpointGroup
+	43, // 18: fairlead.dataplane.v1.Change.removed_endpoints:type_name -> fairlead.dataplane.v1.EndpointRemoval
+	44, // 19: fairlead.dataplane.v1.Change.removed_services:type_name -> fairlead.dataplane.v1.ServiceRemoval
+	35, // 20: fairlead.dataplane.v1.ReconcileResponse.statuses:type_name -> fairlead.dataplane.v1.ServiceStatus
+	36, // 21: fairlead.dataplane.v1.ServiceStatus.service:type_name -> fairlead.dataplane.v1.ServiceKey
+	5,  // 22: fairlead.dataplane.v1.ServiceStatus.status:type_name -> fairlead.dataplane.v1.Status
+	36, // 23: fairlead.dataplane.v1.Service.key:type_name -> fairlead.dataplane.v1.ServiceKey
+	38, // 24: fairlead.dataplane.v1.Service.frontends:type_name -> fairlead.dataplane.v1.Frontend
+	9,  // 25: fairlead.dataplane.v1.Service.balance:type_name -> fairlead.dataplane.v1.Balance
+	39, // 26: fairlead.dataplane.v1.Service.affinity:type_name -> fairlead.dataplane.v1.Affinity
+	40, // 27: fairlead.dataplane.v1.Service.routes:type_name -> fairlead.dataplane.v1.Route
+	68, // 28: fairlead.dataplane.v1.Service.drain_time:type_name -> google.protobuf.Duration
+	6,  // 29: fairlead.dataplane.v1.Frontend.protocol:type_name -> fairlead.dataplane.v1.Protocol
+	7,  // 30: fairlead.dataplane.v1.Frontend.kind:type_name -> fairlead.dataplane.v1.FrontendKind
+	8,  // 31: fairlead.dataplane.v1.Frontend.on_empty:type_name -> fairlead.dataplane.v1.OnEmpty
+	10, // 32: fairlead.dataplane.v1.Affinity.kind:type_name -> fairlead.dataplane.v1.AffinityKind
+	68, // 33: fairlead.dataplane.v1.Affinity.ttl:type_name -> google.protobuf.Duration
+	67, // 34: fairlead.dataplane.v1.Route.headers:type_name -> fairlead.dataplane.v1.Route.HeadersEntry
+	42, // 35: fairlead.dataplane.v1.EndpointGroup.endpoints:type_name -> fairlead.dataplane.v1.Endpoint
+	11, // 36: fairlead.dataplane.v1.Endpoint.state:type_name -> fairlead.dataplane.v1.EndpointState
+	69, // 37: fairlead.dataplane.v1.Endpoint.drain_until:type_name -> google.protobuf.Timestamp
+	12, // 38: fairlead.dataplane.v1.EndpointRemoval.reason:type_name -> fairlead.dataplane.v1.RemovalReason
+	69, // 39: fairlead.dataplane.v1.EndpointRemoval.suspected_since:type_name -> google.protobuf.Timestamp
+	13, // 40: fairlead.dataplane.v1.HealthResponse.state:type_name -> fairlead.dataplane.v1.HealthState
+	48, // 41: fairlead.dataplane.v1.WatchRequest.flows:type_name -> fairlead.dataplane.v1.FlowRequest
+	46, // 42: fairlead.dataplane.v1.WatchResponse.health:type_name -> fairlead.dataplane.v1.HealthResponse
+	35, // 43: fairlead.dataplane.v1.WatchResponse.status:type_name -> fairlead.dataplane.v1.ServiceStatus
+	50, // 44: fairlead.dataplane.v1.WatchResponse.drift:type_name -> fairlead.dataplane.v1.Drift
+	51, // 45: fairlead.dataplane.v1.WatchResponse.resync:type_name -> fairlead.dataplane.v1.ResyncWanted
+	52, // 46: fairlead.dataplane.v1.WatchResponse.flow:type_name -> fairlead.dataplane.v1.Flow
+	69, // 47: fairlead.dataplane.v1.Flow.at:type_name -> google.protobuf.Timestamp
+	36, // 48: fairlead.dataplane.v1.Flow.service:type_name -> fairlead.dataplane.v1.ServiceKey
+	6,  // 49: fairlead.dataplane.v1.Flow.protocol:type_name -> fairlead.dataplane.v1.Protocol
+	55, // 50: fairlead.dataplane.v1.StatsResponse.counters:type_name -> fairlead.dataplane.v1.Counter
+	36, // 51: fairlead.dataplane.v1.Counter.service:type_name -> fairlead.dataplane.v1.ServiceKey
+	68, // 52: fairlead.dataplane.v1.DrainRequest.deadline:type_name -> google.protobuf.Duration
+	14, // 53: fairlead.dataplane.v1.CleanupRequest.scope:type_name -> fairlead.dataplane.v1.CleanupScope
+	60, // 54: fairlead.dataplane.v1.CleanupResponse.items:type_name -> fairlead.dataplane.v1.CleanupItem
+	15, // 55: fairlead.dataplane.v1.CleanupItem.result:type_name -> fairlead.dataplane.v1.CleanupResult
+	16, // 56: fairlead.dataplane.v1.ShutdownRequest.policy:type_name -> fairlead.dataplane.v1.ShutdownPolicy
+	18, // 57: fairlead.dataplane.v1.FollowRequest.info:type_name -> fairlead.dataplane.v1.InfoResponse
+	29, // 58: fairlead.dataplane.v1.FollowRequest.state:type_name -> fairlead.dataplane.v1.StateResponse
+	31, // 59: fairlead.dataplane.v1.FollowResponse.begin:type_name -> fairlead.dataplane.v1.Begin
+	32, // 60: fairlead.dataplane.v1.FollowResponse.change:type_name -> fairlead.dataplane.v1.Change
+	33, // 61: fairlead.dataplane.v1.FollowResponse.commit:type_name -> fairlead.dataplane.v1.Commit
+	34, // 62: fairlead.dataplane.v1.ReportRequest.result:type_name -> fairlead.dataplane.v1.ReconcileResponse
+	46, // 63: fairlead.dataplane.v1.ReportRequest.health:type_name -> fairlead.dataplane.v1.HealthResponse
+	17, // 64: fairlead.dataplane.v1.DataPlaneProvider.Info:input_type -> fairlead.dataplane.v1.InfoRequest
+	21, // 65: fairlead.dataplane.v1.DataPlaneProvider.Probe:input_type -> fairlead.dataplane.v1.ProbeRequest
+	24, // 66: fairlead.dataplane.v1.DataPlaneProvider.Configure:input_type -> fairlead.dataplane.v1.ConfigureRequest
+	28, // 67: fairlead.dataplane.v1.DataPlaneProvider.State:input_type -> fairlead.dataplane.v1.StateRequest
+	30, // 68: fairlead.dataplane.v1.DataPlaneProvider.Reconcile:input_type -> fairlead.dataplane.v1.ReconcileRequest
+	45, // 69: fairlead.dataplane.v1.DataPlaneProvider.Health:input_type -> fairlead.dataplane.v1.HealthRequest
+	47, // 70: fairlead.dataplane.v1.DataPlaneProvider.Watch:input_type -> fairlead.dataplane.v1.WatchRequest
+	53, // 71: fairlead.dataplane.v1.DataPlaneProvider.Stats:input_type -> fairlead.dataplane.v1.StatsRequest
+	56, // 72: fairlead.dataplane.v1.DataPlaneProvider.Drain:input_type -> fairlead.dataplane.v1.DrainRequest
+	58, // 73: fairlead.dataplane.v1.DataPlaneProvider.Cleanup:input_type -> fairlead.dataplane.v1.CleanupRequest
+	61, // 74: fairlead.dataplane.v1.DataPlaneProvider.Shutdown:input_type -> fairlead.dataplane.v1.ShutdownRequest
+	63, // 75: fairlead.dataplane.v1.SnapshotSource.Follow:input_type -> fairlead.dataplane.v1.FollowRequest
+	65, // 76: fairlead.dataplane.v1.SnapshotSource.Report:input_type -> fairlead.dataplane.v1.ReportRequest
+	18, // 77: fairlead.dataplane.v1.DataPlaneProvider.Info:output_type -> fairlead.dataplane.v1.InfoResponse
+	22, // 78: fairlead.dataplane.v1.DataPlaneProvider.Probe:output_type -> fairlead.dataplane.v1.ProbeResponse
+	25, // 79: fairlead.dataplane.v1.DataPlaneProvider.Configure:output_type -> fairlead.dataplane.v1.ConfigureResponse
+	29, // 80: fairlead.dataplane.v1.DataPlaneProvider.State:output_type -> fairlead.dataplane.v1.StateResponse
+	34, // 81: fairlead.dataplane.v1.DataPlaneProvider.Reconcile:output_type -> fairlead.dataplane.v1.ReconcileResponse
+	46, // 82: fairlead.dataplane.v1.DataPlaneProvider.Health:output_type -> fairlead.dataplane.v1.HealthResponse
+	49, // 83: fairlead.dataplane.v1.DataPlaneProvider.Watch:output_type -> fairlead.dataplane.v1.WatchResponse
+	54, // 84: fairlead.dataplane.v1.DataPlaneProvider.Stats:output_type -> fairlead.dataplane.v1.StatsResponse
+	57, // 85: fairlead.dataplane.v1.DataPlaneProvider.Drain:output_type -> fairlead.dataplane.v1.DrainResponse
+	59, // 86: fairlead.dataplane.v1.DataPlaneProvider.Cleanup:output_type -> fairlead.dataplane.v1.CleanupResponse
+	62, // 87: fairlead.dataplane.v1.DataPlaneProvider.Shutdown:output_type -> fairlead.dataplane.v1.ShutdownResponse
+	64, // 88: fairlead.dataplane.v1.SnapshotSource.Follow:output_type -> fairlead.dataplane.v1.FollowResponse
+	66, // 89: fairlead.dataplane.v1.SnapshotSource.Report:output_type -> fairlead.dataplane.v1.ReportResponse
+	77, // [77:90] is the sub-list for method output_type
+	64, // [64:77] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_dataplanepb_dataplane_proto_init() }
@@ -4501,20 +4593,20 @@ func file_dataplane_dataplanepb_dataplane_proto_init() {
 	if File_dataplane_dataplanepb_dataplane_proto != nil {
 		return
 	}
-	file_dataplane_dataplanepb_dataplane_proto_msgTypes[12].OneofWrappers = []any{
+	file_dataplane_dataplanepb_dataplane_proto_msgTypes[13].OneofWrappers = []any{
 		(*ReconcileRequest_Begin)(nil),
 		(*ReconcileRequest_Change)(nil),
 		(*ReconcileRequest_Commit)(nil),
 	}
-	file_dataplane_dataplanepb_dataplane_proto_msgTypes[24].OneofWrappers = []any{}
-	file_dataplane_dataplanepb_dataplane_proto_msgTypes[31].OneofWrappers = []any{
+	file_dataplane_dataplanepb_dataplane_proto_msgTypes[25].OneofWrappers = []any{}
+	file_dataplane_dataplanepb_dataplane_proto_msgTypes[32].OneofWrappers = []any{
 		(*WatchResponse_Health)(nil),
 		(*WatchResponse_Status)(nil),
 		(*WatchResponse_Drift)(nil),
 		(*WatchResponse_Resync)(nil),
 		(*WatchResponse_Flow)(nil),
 	}
-	file_dataplane_dataplanepb_dataplane_proto_msgTypes[46].OneofWrappers = []any{
+	file_dataplane_dataplanepb_dataplane_proto_msgTypes[47].OneofWrappers = []any{
 		(*FollowResponse_Begin)(nil),
 		(*FollowResponse_Change)(nil),
 		(*FollowResponse_Commit)(nil),
@@ -4525,7 +4617,7 @@ func file_dataplane_dataplanepb_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_dataplanepb_dataplane_proto_rawDesc), len(file_dataplane_dataplanepb_dataplane_proto_rawDesc)),
 			NumEnums:      17,
-			NumMessages:   50,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

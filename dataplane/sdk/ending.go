@@ -26,7 +26,7 @@ func (s *Service) cleanup(ctx context.Context, r *pb.CleanupRequest) ([]dataplan
 		return nil, err
 	}
 	defer release()
-	what := dataplane.CleanupOptions{InstanceID: r.GetInstanceId(), DryRun: r.GetDryRun()}
+	what := dataplane.CleanupOptions{InstanceID: r.GetInstanceId(), DryRun: r.GetDryRun(), Linger: r.GetLinger()}
 	if what.InstanceID == "" {
 		what.InstanceID = s.instance()
 	}

@@ -22,6 +22,13 @@ func EncodeInfo(i dataplane.Info, minor uint32) *pb.InfoResponse {
 	for _, s := range i.Scopes {
 		out.Scopes = append(out.Scopes, pb.Scope(s))
 	}
+	for _, r := range i.ScopeRules {
+		rule := &pb.ScopeRule{Setting: r.Setting, Value: r.Value}
+		for _, s := range r.Scopes {
+			rule.Scopes = append(rule.Scopes, pb.Scope(s))
+		}
+		out.ScopeRules = append(out.ScopeRules, rule)
+	}
 	return out
 }
 
@@ -37,6 +44,13 @@ func DecodeInfo(m *pb.InfoResponse) dataplane.Info {
 	}
 	for _, s := range m.GetScopes() {
 		out.Scopes = append(out.Scopes, enum[dataplane.Scope](s))
+	}
+	for _, r := range m.GetScopeRules() {
+		rule := dataplane.ScopeRule{Setting: r.GetSetting(), Value: r.GetValue()}
+		for _, s := range r.GetScopes() {
+			rule.Scopes = append(rule.Scopes, enum[dataplane.Scope](s))
+		}
+		out.ScopeRules = append(out.ScopeRules, rule)
 	}
 	return out
 }
@@ -148,7 +162,7 @@ func DecodeHealth(m *pb.HealthResponse) dataplane.Health {
 
 // EncodeCleanup returns the wire form of what Cleanup is asked for.
 func EncodeCleanup(o dataplane.CleanupOptions) *pb.CleanupRequest {
-	out := &pb.CleanupRequest{Scope: pb.CleanupScope_CLEANUP_SCOPE_OWNED, InstanceId: o.InstanceID, DryRun: o.DryRun}
+	out := &pb.CleanupRequest{Scope: pb.CleanupScope_CLEANUP_SCOPE_OWNED, InstanceId: o.InstanceID, DryRun: o.DryRun, Linger: o.Linger}
 	if o.AllKnown {
 		out.Scope = pb.CleanupScope_CLEANUP_SCOPE_ALL_KNOWN
 	}

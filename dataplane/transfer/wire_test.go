@@ -38,6 +38,7 @@ func TestEveryMessageSurvivesTheWire(t *testing.T) {
 	key := dataplane.Key{Namespace: "n", Name: "s"}
 	info := dataplane.Info{
 		Name: "x", Version: "1", Vendor: "v", Layers: []dataplane.Layer{dataplane.L4, dataplane.L7}, Scopes: []dataplane.Scope{dataplane.ScopeForwarded},
+		ScopeRules:   []dataplane.ScopeRule{{Setting: "mode", Value: "all", Scopes: []dataplane.Scope{dataplane.ScopeLocal, dataplane.ScopeForwarded}}},
 		ConfigSchema: []byte("{}"), Limits: dataplane.Limits{Services: 1, Endpoints: 2, EndpointsPerService: 3},
 	}
 	wantSame(t, info, DecodeInfo(overTheWire(t, EncodeInfo(info, 4))))
@@ -59,7 +60,7 @@ func TestEveryMessageSurvivesTheWire(t *testing.T) {
 	wantSame(t, 9, generation)
 	health := dataplane.Health{State: dataplane.HealthDegraded, Reasons: []string{"r"}}
 	wantSame(t, health, DecodeHealth(overTheWire(t, EncodeHealth(health))))
-	items := []dataplane.CleanupItem{{Object: "o", Result: dataplane.Kept, Message: "m"}}
+	items := []dataplane.CleanupItem{{Object: "o", Result: dataplane.Kept, Message: "m"}, {Object: "p", Result: dataplane.Pending, Message: "n"}}
 	wantSame(t, items, DecodeCleanupItems(overTheWire(t, EncodeCleanupItems(items))))
 	counter := dataplane.Counter{Service: key, Endpoint: 1, Name: "c", Value: 2}
 	wantSame(t, counter, DecodeCounter(overTheWire(t, EncodeCounter(counter))))
@@ -67,8 +68,8 @@ func TestEveryMessageSurvivesTheWire(t *testing.T) {
 	wantSame(t, progress, DecodeProgress(overTheWire(t, EncodeProgress(progress))))
 
 	for _, all := range []bool{false, true} {
-		m := overTheWire(t, EncodeCleanup(dataplane.CleanupOptions{AllKnown: all, InstanceID: "i", DryRun: true}))
-		if (m.Scope == pb.CleanupScope_CLEANUP_SCOPE_ALL_KNOWN) != all || m.InstanceId != "i" || !m.DryRun {
+		m := overTheWire(t, EncodeCleanup(dataplane.CleanupOptions{AllKnown: all, InstanceID: "i", DryRun: true, Linger: all}))
+		if (m.Scope == pb.CleanupScope_CLEANUP_SCOPE_ALL_KNOWN) != all || m.InstanceId != "i" || !m.DryRun || m.Linger != all {
 			t.Errorf("got %v", m)
 		}
 	}

@@ -17,11 +17,12 @@ func TestLine(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	info := dataplane.Info{Name: "n", Version: "v", Layers: []dataplane.Layer{dataplane.L7}, Limits: dataplane.Limits{Endpoints: 3}}
+	info.ScopeRules = []dataplane.ScopeRule{{Setting: "mode", Value: "far", Scopes: []dataplane.Scope{dataplane.ScopeForwarded}}}
 	b, err := json.Marshal(Describe(info))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"name":"n","version":"v","layers":["l7"],"scopes":[],"protocol":1,"protocol_minor":0,"limits":{"endpoints":3}}`
+	const want = `{"name":"n","version":"v","layers":["l7"],"scopes":[],"scope_rules":[{"setting":"mode","value":"far","scopes":["forwarded"]}],"protocol":1,"protocol_minor":0,"limits":{"endpoints":3}}`
 	if string(b) != want {
 		t.Fatalf("got %s", b)
 	}
@@ -37,6 +38,10 @@ func TestCheckInfo(t *testing.T) {
 		"version": func(i *dataplane.Info) { i.Version = "" },
 		"layer":   func(i *dataplane.Info) { i.Layers = nil },
 		"schema":  func(i *dataplane.Info) { i.ConfigSchema = []byte("{") },
+		"setting": func(i *dataplane.Info) {
+			i.ScopeRules = []dataplane.ScopeRule{{Value: "x", Scopes: []dataplane.Scope{dataplane.ScopeLocal}}}
+		},
+		"scopes": func(i *dataplane.Info) { i.ScopeRules = []dataplane.ScopeRule{{Setting: "mode", Value: "x"}} },
 	} {
 		bad := good
 		change(&bad)

@@ -16,10 +16,18 @@ type PluginInfo struct {
 	Vendor        string          `json:"vendor,omitempty"`
 	Layers        []string        `json:"layers"`
 	Scopes        []string        `json:"scopes"`
+	ScopeRules    []PluginScopes  `json:"scope_rules,omitempty"`
 	Protocol      int             `json:"protocol"`
 	ProtocolMinor int             `json:"protocol_minor"`
 	ConfigSchema  json.RawMessage `json:"config_schema,omitempty"`
 	Limits        *PluginLimits   `json:"limits,omitempty"`
+}
+
+// PluginScopes is a dataplane.ScopeRule.
+type PluginScopes struct {
+	Setting string   `json:"setting"`
+	Value   string   `json:"value"`
+	Scopes  []string `json:"scopes"`
 }
 
 // PluginLimits are those of PluginInfo; 0 is no limit.
@@ -41,6 +49,13 @@ func Describe(i dataplane.Info) PluginInfo {
 	for _, s := range i.Scopes {
 		p.Scopes = append(p.Scopes, s.String())
 	}
+	for _, r := range i.ScopeRules {
+		rule := PluginScopes{Setting: r.Setting, Value: r.Value, Scopes: []string{}}
+		for _, s := range r.Scopes {
+			rule.Scopes = append(rule.Scopes, s.String())
+		}
+		p.ScopeRules = append(p.ScopeRules, rule)
+	}
 	if i.Limits != (dataplane.Limits{}) {
 		p.Limits = &PluginLimits{i.Limits.Services, i.Limits.Endpoints, i.Limits.EndpointsPerService}
 	}
@@ -60,6 +75,11 @@ func CheckInfo(i dataplane.Info) error {
 		return fmt.Errorf("%w: provider %s works on no layer: set Info.Layers", dataplane.ErrInvalid, i.Name)
 	case len(i.ConfigSchema) > 0 && !json.Valid(i.ConfigSchema):
 		return fmt.Errorf("%w: the configuration schema of provider %s is no JSON", dataplane.ErrInvalid, i.Name)
+	}
+	for n, r := range i.ScopeRules {
+		if r.Setting == "" || len(r.Scopes) == 0 {
+			return fmt.Errorf("%w: scope rule %d of provider %s lacks its setting or its scopes", dataplane.ErrInvalid, n, i.Name)
+		}
 	}
 	return nil
 }

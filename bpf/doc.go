@@ -21,6 +21,12 @@
 // to the hooks, destroy.c ends connections to endpoints that are gone, probe.c
 // tests whether a hook fires.
 //
+// # Tests
+//
+// socket_test.c compiles the same headers and socket.c with a kernel that says what
+// a test wants, as programs that the kernel runs for a test (BPF_PROG_TEST_RUN);
+// lab_test.go sets the scene, verdicts_test.go says what has to come of it.
+//
 // # Licence
 //
 // What runs in the kernel is under the MIT licence or the GPL, version 2, as you

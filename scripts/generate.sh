@@ -10,6 +10,10 @@ if ! command -v protoc >/dev/null; then
 	echo "generate: no protoc: install the Debian package protobuf-compiler" >&2
 	exit 1
 fi
+if ! command -v clang >/dev/null || ! command -v llvm-strip >/dev/null || [[ ! -e /usr/include/bpf/bpf_helpers.h ]]; then
+	echo "generate: the objects of bpf/ need clang, llvm-strip and libbpf's headers: install the Debian packages clang, llvm and libbpf-dev" >&2
+	exit 1
+fi
 
 plugins=$(mktemp -d)
 trap 'rm -rf "$plugins"' EXIT

@@ -291,9 +291,10 @@ type CleanupOptions struct {
 
 // CleanupItem is one object that Cleanup found.
 type CleanupItem struct {
-	Object  string
-	Result  CleanupResult
-	Message string
+	Object     string
+	Result     CleanupResult
+	Message    string
+	InstanceID string // whose object it is; empty: not known
 }
 
 // CleanupResult is what became of an object.

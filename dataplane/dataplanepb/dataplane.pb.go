@@ -3671,6 +3671,7 @@ type CleanupItem struct {
 	Object        string                 `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
 	Result        CleanupResult          `protobuf:"varint,2,opt,name=result,proto3,enum=fairlead.dataplane.v1.CleanupResult" json:"result,omitempty"`
 	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	InstanceId    string                 `protobuf:"bytes,4,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"` // whose object it is; empty: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3722,6 +3723,13 @@ func (x *CleanupItem) GetResult() CleanupResult {
 func (x *CleanupItem) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *CleanupItem) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
 	}
 	return ""
 }
@@ -4281,11 +4289,13 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12\x16\n" +
 	"\x06linger\x18\x04 \x01(\bR\x06linger\"K\n" +
 	"\x0fCleanupResponse\x128\n" +
-	"\x05items\x18\x01 \x03(\v2\".fairlead.dataplane.v1.CleanupItemR\x05items\"}\n" +
+	"\x05items\x18\x01 \x03(\v2\".fairlead.dataplane.v1.CleanupItemR\x05items\"\x9e\x01\n" +
 	"\vCleanupItem\x12\x16\n" +
 	"\x06object\x18\x01 \x01(\tR\x06object\x12<\n" +
 	"\x06result\x18\x02 \x01(\x0e2$.fairlead.dataplane.v1.CleanupResultR\x06result\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"P\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1f\n" +
+	"\vinstance_id\x18\x04 \x01(\tR\n" +
+	"instanceId\"P\n" +
 	"\x0fShutdownRequest\x12=\n" +
 	"\x06policy\x18\x01 \x01(\x0e2%.fairlead.dataplane.v1.ShutdownPolicyR\x06policy\"\x12\n" +
 	"\x10ShutdownResponse\"\x84\x01\n" +

@@ -179,7 +179,7 @@ func (k *kernel) cleanup(what dataplane.CleanupOptions) []dataplane.CleanupItem 
 		}
 		ours := what.AllKnown || instance == what.InstanceID
 		for _, name := range slices.Sorted(maps.Keys(k.files(instance))) {
-			items = append(items, k.cleanupFile(filepath.Join(k.dir, entry.Name(), name), ours, what.DryRun))
+			items = append(items, k.cleanupFile(instance, filepath.Join(k.dir, entry.Name(), name), ours, what.DryRun))
 		}
 		if ours && !what.DryRun {
 			_ = os.Remove(filepath.Join(k.dir, entry.Name(), "applied"))
@@ -193,8 +193,8 @@ func (k *kernel) cleanup(what dataplane.CleanupOptions) []dataplane.CleanupItem 
 	return items
 }
 
-func (k *kernel) cleanupFile(path string, ours, dryRun bool) dataplane.CleanupItem {
-	item := dataplane.CleanupItem{Object: path}
+func (k *kernel) cleanupFile(instance, path string, ours, dryRun bool) dataplane.CleanupItem {
+	item := dataplane.CleanupItem{Object: path, InstanceID: instance}
 	switch {
 	case !ours:
 		item.Result, item.Message = dataplane.Kept, "of another instance"
@@ -213,7 +213,7 @@ func (k *kernel) cleanupMemory(what dataplane.CleanupOptions) []dataplane.Cleanu
 	ours := what.AllKnown || what.InstanceID == k.instance
 	var items []dataplane.CleanupItem
 	for _, key := range k.keys() {
-		item := dataplane.CleanupItem{Object: key.String(), Result: dataplane.Removed}
+		item := dataplane.CleanupItem{Object: key.String(), Result: dataplane.Removed, InstanceID: k.instance}
 		switch {
 		case !ours:
 			item.Result, item.Message = dataplane.Kept, "of another instance"

@@ -173,7 +173,7 @@ func EncodeCleanup(o dataplane.CleanupOptions) *pb.CleanupRequest {
 func EncodeCleanupItems(items []dataplane.CleanupItem) *pb.CleanupResponse {
 	out := &pb.CleanupResponse{}
 	for _, i := range items {
-		out.Items = append(out.Items, &pb.CleanupItem{Object: text(i.Object), Result: pb.CleanupResult(i.Result), Message: text(i.Message)})
+		out.Items = append(out.Items, &pb.CleanupItem{Object: text(i.Object), Result: pb.CleanupResult(i.Result), Message: text(i.Message), InstanceId: text(i.InstanceID)})
 	}
 	return out
 }
@@ -182,7 +182,7 @@ func EncodeCleanupItems(items []dataplane.CleanupItem) *pb.CleanupResponse {
 func DecodeCleanupItems(m *pb.CleanupResponse) []dataplane.CleanupItem {
 	var out []dataplane.CleanupItem
 	for _, i := range m.GetItems() {
-		out = append(out, dataplane.CleanupItem{Object: i.GetObject(), Result: enum[dataplane.CleanupResult](i.GetResult()), Message: i.GetMessage()})
+		out = append(out, dataplane.CleanupItem{Object: i.GetObject(), Result: enum[dataplane.CleanupResult](i.GetResult()), Message: i.GetMessage(), InstanceID: i.GetInstanceId()})
 	}
 	return out
 }

@@ -60,7 +60,7 @@ func TestEveryMessageSurvivesTheWire(t *testing.T) {
 	wantSame(t, 9, generation)
 	health := dataplane.Health{State: dataplane.HealthDegraded, Reasons: []string{"r"}}
 	wantSame(t, health, DecodeHealth(overTheWire(t, EncodeHealth(health))))
-	items := []dataplane.CleanupItem{{Object: "o", Result: dataplane.Kept, Message: "m"}, {Object: "p", Result: dataplane.Pending, Message: "n"}}
+	items := []dataplane.CleanupItem{{Object: "o", Result: dataplane.Kept, Message: "m", InstanceID: "i"}, {Object: "p", Result: dataplane.Pending, Message: "n"}}
 	wantSame(t, items, DecodeCleanupItems(overTheWire(t, EncodeCleanupItems(items))))
 	counter := dataplane.Counter{Service: key, Endpoint: 1, Name: "c", Value: 2}
 	wantSame(t, counter, DecodeCounter(overTheWire(t, EncodeCounter(counter))))

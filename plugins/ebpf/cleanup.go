@@ -39,11 +39,11 @@ func (p *Provider) Cleanup(_ context.Context, what dataplane.CleanupOptions) ([]
 func clean(found datapath.Found, what dataplane.CleanupOptions) []dataplane.CleanupItem {
 	ours := what.AllKnown || found.Instance == what.InstanceID
 	if !ours {
-		return []dataplane.CleanupItem{{Object: found.Root, Result: dataplane.Kept, Message: "of instance " + found.Instance}}
+		return []dataplane.CleanupItem{{Object: found.Root, Result: dataplane.Kept, Message: "of instance " + found.Instance, InstanceID: found.Instance}}
 	}
 	var items []dataplane.CleanupItem
 	for _, object := range found.Objects() {
-		item := dataplane.CleanupItem{Object: object, Result: dataplane.Removed}
+		item := dataplane.CleanupItem{Object: object, Result: dataplane.Removed, InstanceID: found.Instance}
 		if what.DryRun {
 			item.Result = dataplane.WouldRemove
 		} else if err := found.RemoveObject(object); err != nil {

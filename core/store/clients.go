@@ -1,0 +1,135 @@
+package store
+
+import (
+	"encoding/binary"
+
+	"github.com/tidwall/btree"
+)
+
+// clients remembers what was applied for whom, so that nothing is applied twice.
+type clients struct {
+	byID   *btree.Map[string, *client]
+	byUse  *btree.Map[uint64, string] // ids by client.used
+	uses   uint64
+	bytes  int64 // of all results
+	digest Digest
+}
+
+// client is immutable.
+type client struct {
+	done    uint64
+	used    uint64 // rises with each use of any client
+	results *btree.Map[uint64, kept]
+	bytes   int64
+}
+
+// kept is a result that may be asked for again.
+type kept struct {
+	result Result // without Events
+	bytes  int64
+}
+
+func newClients() *clients {
+	return &clients{byID: &btree.Map[string, *client]{}, byUse: &btree.Map[uint64, string]{}}
+}
+
+func (c *clients) snapshot() *clients {
+	out := *c
+	out.byID, out.byUse = c.byID.Copy(), c.byUse.Copy()
+	return &out
+}
+
+// look returns the result of a command that must not be applied: it was before,
+// or nobody knows.
+func (c *clients) look(id Client) (Result, bool) {
+	now, ok := c.byID.Get(string(id.ID[:]))
+	switch {
+	case !ok:
+		return Result{Err: ErrClientUnknown}, true
+	case id.Sequence <= now.done:
+		return Result{Err: ErrResultGone, Repeated: true}, true
+	}
+	if k, there := now.results.Get(id.Sequence); there {
+		k.result.Repeated = true
+		return k.result, true
+	}
+	if id.Done <= now.done && now.results.Len() >= MaxOutstanding {
+		return Result{Err: ErrClientBusy}, true
+	}
+	return Result{}, false
+}
+
+// register makes a client known.
+func (c *clients) register(id ClientID) {
+	key := string(id[:])
+	if _, ok := c.byID.Get(key); ok {
+		return
+	}
+	c.put(key, &client{results: &btree.Map[uint64, kept]{}})
+	c.shrink()
+}
+
+// note keeps the result of a command that look knew nothing of.
+func (c *clients) note(id Client, r Result) {
+	key := string(id.ID[:])
+	old, ok := c.byID.Get(key)
+	if !ok {
+		return // Invariant: look refused it
+	}
+	next := &client{done: max(old.done, min(id.Done, id.Sequence-1)), results: old.results.Copy(), bytes: old.bytes}
+	for {
+		sequence, k, ok := next.results.Min()
+		if !ok || sequence > next.done {
+			break
+		}
+		next.results.Delete(sequence)
+		next.bytes -= k.bytes
+		c.bytes -= k.bytes
+		c.digest.remove(digestOfResult(key, sequence))
+	}
+	k := keep(r)
+	next.results.Set(id.Sequence, k)
+	next.bytes += k.bytes
+	c.bytes += k.bytes
+	c.digest.add(digestOfResult(key, id.Sequence))
+	c.byUse.Delete(old.used)
+	c.put(key, next)
+	c.shrink()
+}
+
+func (c *clients) put(key string, next *client) {
+	c.uses++
+	next.used = c.uses
+	c.byID.Set(key, next)
+	c.byUse.Set(next.used, key)
+}
+
+// shrink forgets those not heard of for longest, but not the last one.
+func (c *clients) shrink() {
+	for c.byID.Len() > MaxClients || c.bytes > maxResultBytes && c.byID.Len() > 1 {
+		_, key, _ := c.byUse.PopMin()
+		gone, _ := c.byID.Delete(key)
+		c.bytes -= gone.bytes
+		gone.results.Scan(func(sequence uint64, _ kept) bool {
+			c.digest.remove(digestOfResult(key, sequence))
+			return true
+		})
+	}
+}
+
+// keep makes a result small enough to be kept.
+func keep(r Result) kept {
+	r.Events = nil
+	size := int64(len(appendResult(nil, r)))
+	if size > maxKeptBytes {
+		r = Result{Err: ErrResultGone, Revision: r.Revision}
+		size = int64(len(appendResult(nil, r)))
+	}
+	return kept{r, size}
+}
+
+func digestOfResult(client string, sequence uint64) Digest {
+	var head [8]byte
+	binary.LittleEndian.PutUint64(head[:], sequence)
+	return digest(head[:], client, nil)
+}

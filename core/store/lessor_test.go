@@ -1,0 +1,49 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestLessor(t *testing.T) {
+	s := newScript(t)
+	for id := LeaseID(1); id <= 3; id++ {
+		s.fine(Command{Grant: &Grant{ID: id, TTLSeconds: int64(id) * 10}})
+	}
+	l := NewLessor(s.m.View(), 100*time.Second)
+	one, two, three := Lease{User, 1}, Lease{User, 2}, Lease{User, 3}
+	due := func(at time.Duration, limit int, want ...Lease) {
+		t.Helper()
+		if got := l.Due(at*time.Second, limit); !slices.Equal(got, want) {
+			t.Errorf("due at %d s: %v, want %v", at, got, want)
+		}
+	}
+	due(109, 9)
+	if ttl, ok := l.Renew(one, 109*time.Second); !ok || ttl != 10*time.Second {
+		t.Errorf("%v, %v", ttl, ok)
+	}
+	due(118, 9)
+	due(119, 9, one)
+	if _, ok := l.Renew(one, 119*time.Second); ok {
+		t.Error("a lease that is over was renewed")
+	}
+	due(119, 9)      // it is being revoked
+	due(120, 1, one) // that was lost
+	due(120, 9, two)
+	l.Revoked(one)
+	l.Revoked(one)
+	l.Revoked(two)
+	if left, ok := l.Left(three, 129*time.Second); !ok || left != time.Second {
+		t.Errorf("%v, %v", left, ok)
+	}
+	if at, ok := l.Next(); !ok || at != 130*time.Second {
+		t.Errorf("%v, %v", at, ok)
+	}
+	l.Granted(three, 1<<60, 0) // for ever, without an overflow
+	due(1000, 9)
+	l.Revoked(three)
+	if _, ok := l.Next(); ok {
+		t.Error("there is a lease left")
+	}
+}

@@ -1,0 +1,323 @@
+package l4
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/fairlead/fairlead/dataplane"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/dataplane/transfer"
+)
+
+const (
+	startTime = 15 * time.Second // until a provider answers
+	stopTime  = 5 * time.Second  // until it ended after SIGTERM
+	tailBytes = 4 << 10          // how much of its output is kept
+)
+
+// provider is the process under test and the session with it. It stays the same
+// over restarts of the process.
+type provider struct {
+	target   Target
+	space    *space
+	dir      string // sockets are in it
+	config   dataplane.Config
+	patience time.Duration
+
+	starts int
+	cmd    *exec.Cmd
+	exited chan struct{}
+	out    tail
+	conn   *grpc.ClientConn
+	client pb.DataPlaneProviderClient
+	info   dataplane.Info
+
+	encoder *transfer.Encoder
+	now     *dataplane.Snapshot // what it was told last
+	base    uint64              // the generation that it has; 0: it wants a snapshot
+	told    uint64              // the last generation that was sent
+}
+
+// start starts the process and asks who it is.
+func (p *provider) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	p.starts++
+	socket := filepath.Join(p.dir, "s"+strconv.Itoa(p.starts))
+	p.cmd = exec.Command(p.target.Exec, append(slices.Clone(p.target.Args), "--listen", "unix:"+socket)...)
+	p.cmd.Env = p.environment()
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	p.cmd.WaitDelay = time.Second // for children of its own that keep its output open
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := p.space.start(p.cmd); err != nil {
+		return fmt.Errorf("l4: cannot start %s: %w", p.target.Exec, err)
+	}
+	exited, cmd := make(chan struct{}), p.cmd
+	p.exited = exited
+	go func() {
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	if err := p.listening(ctx, socket); err != nil {
+		p.kill()
+		return err
+	}
+	var err error
+	p.conn, err = grpc.NewClient("unix:"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(handshake.MaxReceiveBytes)),
+	)
+	if err != nil {
+		p.kill()
+		return fmt.Errorf("l4: %s: %w", socket, err)
+	}
+	p.client = pb.NewDataPlaneProviderClient(p.conn)
+	info, err := p.client.Info(ctx, &pb.InfoRequest{})
+	if err != nil {
+		return fmt.Errorf("l4: %s does not answer Info: %w", p.target.Exec, err)
+	}
+	p.info = transfer.DecodeInfo(info)
+	return nil
+}
+
+func (p *provider) environment() []string {
+	env := []string{"LANG=C.UTF-8"}
+	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return append(env, p.target.Env...)
+}
+
+func (p *provider) listening(ctx context.Context, socket string) error {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if c, err := net.Dial("unix", socket); err == nil {
+			return c.Close()
+		}
+		select {
+		case <-tick.C:
+		case <-p.exited:
+			return fmt.Errorf("l4: the process ended (%v) before it listened at %s: %s", p.cmd.ProcessState, socket, p.out.String())
+		case <-ctx.Done():
+			return fmt.Errorf("l4: nobody listens at %s after %v: %s", socket, startTime, p.out.String())
+		}
+	}
+}
+
+// configure tells the process its configuration. A process that does not know
+// what it was told gets a snapshot next.
+func (p *provider) configure(ctx context.Context) error {
+	if _, err := p.client.Configure(ctx, transfer.EncodeConfig(p.config)); err != nil {
+		return fmt.Errorf("Configure with %s: %w", p.config.JSON, transfer.FromWire(err))
+	}
+	st, err := p.client.State(ctx, &pb.StateRequest{})
+	if err != nil {
+		return fmt.Errorf("State: %w", transfer.FromWire(err))
+	}
+	if p.base = 0; st.GetGeneration() == p.now.Generation && st.GetSession().GetBootEpoch() == p.now.Session.BootEpoch {
+		p.base = st.GetGeneration()
+	}
+	return nil
+}
+
+// session begins another one: the provider is told everything anew.
+func (p *provider) session(boot uint64) {
+	p.encoder = transfer.NewEncoder()
+	p.now = &dataplane.Snapshot{Session: dataplane.Session{AgentID: "traffic", BootEpoch: boot}}
+	p.base, p.told = 0, 0
+}
+
+// apply makes the world just these services. Statuses are of those that are not
+// simply programmed.
+func (p *provider) apply(ctx context.Context, reason func(dataplane.Key, dataplane.Endpoint) dataplane.Removal, services []*dataplane.Service) ([]dataplane.ServiceStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
+	defer cancel()
+	e := (&dataplane.Snapshot{}).Edit()
+	for _, svc := range services {
+		if problem := svc.Check(); problem != nil {
+			return nil, fmt.Errorf("l4: the suite made a service that is wrong: %s: %s", svc.Key, problem.Message)
+		}
+		if old := p.now.Service(svc.Key); old != nil {
+			if _, changed := dataplane.Compare(old, svc, nil); !changed {
+				svc = old
+			}
+		}
+		e.Set(svc)
+	}
+	next := e.Done()
+	p.told++
+	next.Session, next.Generation, next.Completeness = p.now.Session, p.told, dataplane.Exchanged
+	next.Digest = fmt.Appendf(nil, "%08d", p.told)
+	r, err := p.reconcile(ctx, next, reason)
+	if errors.Is(err, dataplane.ErrBaseMismatch) && p.base != 0 {
+		p.base = 0
+		r, err = p.reconcile(ctx, next, reason)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("Reconcile: %w", err)
+	}
+	p.now, p.base = next, next.Generation
+	var statuses []dataplane.ServiceStatus
+	for _, st := range r.Statuses {
+		if st.Status != dataplane.StatusProgrammed {
+			statuses = append(statuses, st)
+		}
+	}
+	return statuses, nil
+}
+
+func (p *provider) reconcile(ctx context.Context, next *dataplane.Snapshot, reason func(dataplane.Key, dataplane.Endpoint) dataplane.Removal) (dataplane.Result, error) {
+	stream, err := p.client.Reconcile(ctx)
+	if err != nil {
+		return dataplane.Result{}, transfer.FromWire(err)
+	}
+	changes := p.encoder.Snapshot(next)
+	if p.base != 0 {
+		changes = p.encoder.Delta(dataplane.Diff(p.now, next, reason))
+	}
+	send := func(m *pb.ReconcileRequest) bool { return stream.Send(m) == nil } // CloseAndRecv says why not
+	more := send(&pb.ReconcileRequest{Step: &pb.ReconcileRequest_Begin{Begin: transfer.Begin(next, p.base, true)}})
+	for c := range changes {
+		more = more && send(&pb.ReconcileRequest{Step: &pb.ReconcileRequest_Change{Change: c}})
+	}
+	if more {
+		send(&pb.ReconcileRequest{Step: &pb.ReconcileRequest_Commit{Commit: &pb.Commit{}}})
+	}
+	answer, err := stream.CloseAndRecv()
+	if err != nil {
+		return dataplane.Result{}, transfer.FromWire(err)
+	}
+	_, r := transfer.DecodeResult(answer)
+	return r, nil
+}
+
+func (p *provider) health(ctx context.Context) (dataplane.Health, error) {
+	h, err := p.client.Health(ctx, &pb.HealthRequest{})
+	if err != nil {
+		return dataplane.Health{}, fmt.Errorf("Health: %w", transfer.FromWire(err))
+	}
+	return transfer.DecodeHealth(h), nil
+}
+
+// gauges is the number of endpoints of each service in the system; nil if the
+// provider does not tell.
+func (p *provider) gauges(ctx context.Context) (map[dataplane.Key]int, error) {
+	stream, err := p.client.Stats(ctx, &pb.StatsRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("Stats: %w", transfer.FromWire(err))
+	}
+	var out map[dataplane.Key]int
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err = transfer.FromWire(err); errors.Is(err, dataplane.ErrUnsupported) {
+			return nil, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("Stats: %w", err)
+		}
+		for _, counter := range m.GetCounters() {
+			c := transfer.DecodeCounter(counter)
+			if dataplane.IsGauge(c.Name) && out == nil {
+				out = make(map[dataplane.Key]int)
+			}
+			if c.Name == dataplane.GaugeEndpoints {
+				out[c.Service] = int(c.Value)
+			}
+		}
+	}
+}
+
+func (p *provider) cleanup(ctx context.Context) error {
+	r, err := p.client.Cleanup(ctx, transfer.EncodeCleanup(dataplane.CleanupOptions{InstanceID: p.config.InstanceID}))
+	if err != nil {
+		return fmt.Errorf("Cleanup: %w", transfer.FromWire(err))
+	}
+	for _, item := range transfer.DecodeCleanupItems(r) {
+		if item.Result == dataplane.Failed {
+			err = errors.Join(err, fmt.Errorf("Cleanup left %s: %s", item.Object, item.Message))
+		}
+	}
+	return err
+}
+
+// stop ends the process as an agent does that wants all to stay.
+func (p *provider) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTime)
+	defer cancel()
+	_, err := p.client.Shutdown(ctx, &pb.ShutdownRequest{Policy: pb.ShutdownPolicy_SHUTDOWN_POLICY_KEEP})
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-ctx.Done():
+		err = errors.Join(err, fmt.Errorf("%v after Shutdown and SIGTERM it still runs", stopTime))
+	}
+	p.kill()
+	return err
+}
+
+// kill ends the process at once, with its children.
+func (p *provider) kill() {
+	if p.cmd == nil {
+		return
+	}
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	<-p.exited
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+	p.cmd, p.conn = nil, nil
+}
+
+func (p *provider) running() bool {
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu    sync.Mutex
+	bytes []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.bytes = append(t.bytes, b...)
+	if n := len(t.bytes) - tailBytes; n > 0 {
+		t.bytes = append(t.bytes[:0], t.bytes[n:]...)
+	}
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.bytes)
+}

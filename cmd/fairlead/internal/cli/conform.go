@@ -9,11 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/dataplane/conformance"
+	"github.com/fairlead/fairlead/dataplane/conformance/l4"
 )
 
 func (a *app) pluginConformCommand() *cobra.Command {
 	var target conformance.Target
 	var options conformance.Options
+	var traffic trafficFlags
 	var config string
 	var list bool
 	cmd := &cobra.Command{
@@ -29,11 +31,16 @@ already, without the checks that need a process of their own. It must not be in
 use: what it has programmed is replaced and at last removed. One that alters the
 kernel belongs into a network namespace.
 
+With --traffic a plane of layer 4 is asked where connections and datagrams go,
+against real servers. That needs root, and namespaces for it are made and removed;
+what the plane is not made for is excluded by --without, with a reason.
+
 Exit codes: 0 all checks passed or were skipped, 1 some failed, 2 wrong usage, 5
 the suite could not run.`,
 		Example: `  fairlead plugin conform --exec ./fairlead-dataplane-mine
   fairlead plugin conform --exec python3 -- mine.py
-  fairlead plugin conform --endpoint unix:/run/mine.sock --only reconcile,session`,
+  fairlead plugin conform --endpoint unix:/run/mine.sock --only reconcile,session
+  fairlead plugin conform --traffic --exec ./fairlead-dataplane-mine --without 'ends=it is NAT'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case list:
@@ -46,14 +53,23 @@ the suite could not run.`,
 				return usagef(cmd, "argument %q: write the arguments of the program behind --", args[0])
 			case target.Child && target.Exec == "":
 				return usagef(cmd, "--child is about a program: give --exec")
+			case traffic.on && (target.Endpoint != "" || target.Child):
+				return usagef(cmd, "--traffic starts the program itself, with --listen: give --exec without --child")
+			case !traffic.on && traffic.changed(cmd):
+				return usagef(cmd, "--without, --scale and --seed are for --traffic")
 			case config != "" && !json.Valid([]byte(config)):
 				return usagef(cmd, "--config %q is no JSON", config)
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if list {
+			switch {
+			case list && traffic.on:
+				return a.printTrafficChecks()
+			case list:
 				return a.printChecks()
+			case traffic.on:
+				return a.conformTraffic(cmd, traffic, l4.Target{Exec: target.Exec, Args: args}, l4.Options{Config: []byte(config), Patience: options.Patience, Only: options.Only})
 			}
 			target.Args, options.Config = args, []byte(config)
 			if err := conformance.Validate(target, options); err != nil {
@@ -73,6 +89,7 @@ the suite could not run.`,
 	flags.IntVar(&options.Services, "services", 10_000, "services of the large snapshot")
 	flags.IntVar(&options.EndpointsPerService, "endpoints", 10, "endpoints of each of them")
 	flags.DurationVar(&options.Patience, "patience", 30*time.Second, "what a call with much to do may take")
+	traffic.register(flags)
 	flags.BoolVar(&list, "list", false, "list the checks and what they demand")
 	return cmd
 }
@@ -87,12 +104,16 @@ type checkJSON struct {
 
 func (a *app) printChecks() error {
 	checks := conformance.Checks()
+	out := make([]checkJSON, len(checks))
+	for i, c := range checks {
+		out[i] = checkJSON{ID: c.ID, Demand: c.Demand, Remedy: c.Remedy, Exec: c.Exec}
+	}
+	return a.printDemands(out)
+}
+
+func (a *app) printDemands(checks []checkJSON) error {
 	if a.output == "json" {
-		out := make([]checkJSON, len(checks))
-		for i, c := range checks {
-			out[i] = checkJSON{ID: c.ID, Demand: c.Demand, Remedy: c.Remedy, Exec: c.Exec}
-		}
-		return printJSON(a.env.Stdout, out)
+		return printJSON(a.env.Stdout, checks)
 	}
 	rows := [][]cell{cells("CHECK", "DEMAND")}
 	for _, c := range checks {

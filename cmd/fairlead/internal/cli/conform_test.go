@@ -61,6 +61,9 @@ func TestPluginConform(t *testing.T) {
 		{"plugin conform --endpoint " + endpoint + " --only identity,session", 0, ", 0 failed, 1 skipped", ""},
 		{"plugin conform --endpoint " + endpoint + ` --config {"delay":"40ms"} --patience 20ms --only reconcile.answer`, 1, "remedy", ""},
 
+		{"plugin conform --traffic --list", 0, "table.local-vip-tcp-v4", ""},
+		{"plugin conform --traffic --exec /nonexistent", 5, "", "/nonexistent"},
+
 		{"plugin conform --endpoint unix:/nonexistent", 5, "", "does not answer Info"},
 		{"plugin conform --exec /nonexistent", 5, "", "/nonexistent"},
 		{"plugin conform --exec true", 5, "", "before it listened"},
@@ -73,6 +76,12 @@ func TestPluginConform(t *testing.T) {
 		{"plugin conform --exec a b", 2, "", "behind --"},
 		{"plugin conform --exec a --config {", 2, "", "is no JSON"},
 		{"plugin conform --exec a --services -1", 2, "", "below 0"},
+		{"plugin conform --traffic --endpoint unix:/a", 2, "", "give --exec without --child"},
+		{"plugin conform --traffic --exec a --without ends", 2, "", "want FEATURE=REASON"},
+		{"plugin conform --traffic --exec a --without ends=", 2, "", "without a reason"},
+		{"plugin conform --traffic --exec a --without end=why", 2, "", "is no feature"},
+		{"plugin conform --traffic --exec a --only reconcile", 2, "", "neither a check nor a group"},
+		{"plugin conform --exec a --without ends=why", 2, "", "are for --traffic"},
 		{"plugin conform --exec a --only reconcil", 2, "", `"reconcil" is neither a check nor a group`},
 	} {
 		t.Run(c.args, func(t *testing.T) {

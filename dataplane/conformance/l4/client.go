@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -200,6 +201,16 @@ func (c client) datagrams(v6 bool) (*datagrams, error) {
 		return nil, err
 	}
 	return &datagrams{client: c, fd: fd}, nil
+}
+
+// disconnect undoes a connect. Package unix has no address of family AF_UNSPEC.
+func (d *datagrams) disconnect() error {
+	var unspec [16]byte // the family is 0
+	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(d.fd), uintptr(unsafe.Pointer(&unspec)), uintptr(len(unspec)))
+	if errno != 0 {
+		return os.NewSyscallError("connect", errno)
+	}
+	return nil
 }
 
 func (d *datagrams) close() { _ = unix.Close(d.fd) }

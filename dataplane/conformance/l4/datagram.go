@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +31,10 @@ func datagramChecks() []Check {
 		{
 			ID: "datagram.transitions", Demand: "A socket that sends all along follows a service through every change from none to some endpoints and back: once Reconcile has returned, no datagram goes to an endpoint that is gone, and the next reach the new one.",
 			Remedy: "forget what was tracked for the service's datagrams (conntrack) when it gets endpoints, loses all, or loses one", needs: []Feature{UDP}, run: datagramTransitions,
+		},
+		{
+			ID: "datagram.pairs", Demand: "Two datagrams that a new socket sends to one service at the same time are both answered, as a resolver asks for A and AAAA.",
+			Remedy: "two packets of one flow race for its first entry in conntrack: lead at the socket, or see to it that neither is dropped", needs: []Feature{UDP}, run: datagramPairs,
 		},
 		{
 			ID: "datagram.restart", Demand: "A restart of the plane moves no flow of datagrams to another endpoint.",
@@ -256,6 +261,41 @@ func (d *datagrams) drainQueue() {
 			return
 		}
 	}
+}
+
+func datagramPairs(g *rig) error {
+	list, err := g.instances(3, "udp", false)
+	if err != nil {
+		return err
+	}
+	svc := g.service(g.vip(false, 53), "udp", list...)
+	if err := g.apply(svc); err != nil {
+		return err
+	}
+	missing, pairs := 0, g.scaled(2000, 50)
+	for _, c := range g.clients() {
+		for range pairs {
+			d, err := c.datagrams(false)
+			if err != nil {
+				return err
+			}
+			var both sync.WaitGroup
+			for _, text := range []string{"A", "AAAA"} {
+				both.Go(func() { _ = d.send(svc.Frontends[0].Addr, text) })
+			}
+			both.Wait()
+			for range 2 {
+				if _, _, _, err := d.receive(silence); err != nil {
+					missing++
+				}
+			}
+			d.close()
+		}
+	}
+	if missing > 0 {
+		return fmt.Errorf("%d of %d answers are missing", missing, 2*pairs*len(g.clients()))
+	}
+	return nil
 }
 
 func datagramRestart(g *rig) error {

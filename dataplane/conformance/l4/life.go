@@ -3,11 +3,19 @@ package l4
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 )
+
+// repairTime is what a plane may take to find and mend what others have spoilt.
+const repairTime = 10 * time.Second
 
 func lifeChecks() []Check {
 	return []Check{
@@ -34,6 +42,10 @@ func lifeChecks() []Check {
 		{
 			ID: "life.foreign", Demand: "What others have put where the plane works stays, beside the plane and after its Cleanup.",
 			Remedy: "touch only what bears the tag", fresh: true, run: foreign,
+		},
+		{
+			ID: "life.damage", Demand: "What others have spoilt is repaired while unchanged generations come in once a second: each VIP leads to its instance again in 10 s.",
+			Remedy: "compare the system with what should be there, by a timer or with each Reconcile", fresh: true, run: repaired,
 		},
 	}
 }
@@ -245,10 +257,7 @@ func foreign(g *rig) error {
 	if g.profile.Foreign == nil {
 		return skipf("the profile puts nothing foreign there")
 	}
-	var host Host
-	if g.cgroup != nil {
-		host.Cgroup = g.cgroup.dir
-	}
+	host := g.host()
 	var checks []func() error
 	put := func() error {
 		return g.world.host.do(func() error {
@@ -304,4 +313,59 @@ func foreign(g *rig) error {
 		return err
 	}
 	return g.renew(g.ctx, g.config)
+}
+
+func (g *rig) host() Host {
+	h := Host{InstanceID: g.provider.config.InstanceID}
+	if g.cgroup != nil {
+		h.Cgroup = g.cgroup.dir
+	}
+	return h
+}
+
+func repaired(g *rig) error {
+	if len(g.profile.Damage) == 0 {
+		return skipf("the profile does no damage")
+	}
+	in, err := g.instance(g.world.host, "tcp", "in", false)
+	if err != nil {
+		return err
+	}
+	svc, empty := g.service(g.vip(false, 80), "tcp", in), g.service(g.vip(false, 80), "tcp")
+	if err := g.apply(svc, empty); err != nil {
+		return err
+	}
+	for _, what := range slices.Sorted(maps.Keys(g.profile.Damage)) {
+		if err := g.world.host.do(func() error { return g.profile.Damage[what](g.host()) }); err != nil {
+			return fmt.Errorf("l4: Profile.Damage %q: %w", what, err)
+		}
+		start := time.Now()
+		if err := g.within(repairTime, func() error {
+			if err := g.provider.unchanged(g.ctx); err != nil {
+				return err
+			}
+			if err := g.answers(svc.Frontends[0].Addr, empty.Frontends[0].Addr); err != nil {
+				g.pause(time.Second) // the tick of an agent
+				return err
+			}
+			return nil
+		}); err != nil {
+			return fmt.Errorf("%s: after %v: %w", what, repairTime, err)
+		}
+		g.note("%s: %v", what, time.Since(start).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// answers wants that one address is served and the other refused, for all clients.
+func (g *rig) answers(served, refused netip.AddrPort) error {
+	for _, c := range g.clients() {
+		if _, err := c.askFor("tcp", served, silence); err != nil {
+			return fmt.Errorf("%s from %s: %w", served, c.space.name, err)
+		}
+		if got, err := c.askFor("tcp", refused, silence); !errors.Is(err, unix.ECONNREFUSED) {
+			return fmt.Errorf("%s from %s: %q answers, %w, want ECONNREFUSED", refused, c.space.name, got, orNone(err))
+		}
+	}
+	return nil
 }

@@ -126,11 +126,11 @@ func (p *provider) listening(ctx context.Context, socket string) error {
 // what it was told gets a snapshot next.
 func (p *provider) configure(ctx context.Context) error {
 	if _, err := p.client.Configure(ctx, transfer.EncodeConfig(p.config)); err != nil {
-		return fmt.Errorf("Configure with %s: %w", p.config.JSON, transfer.FromWire(err))
+		return fmt.Errorf("the call Configure with %s: %w", p.config.JSON, transfer.FromWire(err))
 	}
 	st, err := p.client.State(ctx, &pb.StateRequest{})
 	if err != nil {
-		return fmt.Errorf("State: %w", transfer.FromWire(err))
+		return fmt.Errorf("the call State: %w", transfer.FromWire(err))
 	}
 	if p.base = 0; st.GetGeneration() == p.now.Generation && st.GetSession().GetBootEpoch() == p.now.Session.BootEpoch {
 		p.base = st.GetGeneration()
@@ -172,7 +172,7 @@ func (p *provider) apply(ctx context.Context, reason func(dataplane.Key, datapla
 		r, err = p.reconcile(ctx, next, reason)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("Reconcile: %w", err)
+		return nil, fmt.Errorf("the call Reconcile: %w", err)
 	}
 	p.now, p.base = next, next.Generation
 	var statuses []dataplane.ServiceStatus
@@ -209,10 +209,24 @@ func (p *provider) reconcile(ctx context.Context, next *dataplane.Snapshot, reas
 	return r, nil
 }
 
+// unchanged is the sign of life that an agent gives once a second.
+func (p *provider) unchanged(ctx context.Context) error {
+	stream, err := p.client.Reconcile(ctx)
+	if err != nil {
+		return transfer.FromWire(err)
+	}
+	_ = stream.Send(&pb.ReconcileRequest{Step: &pb.ReconcileRequest_Begin{Begin: transfer.Begin(p.now, p.now.Generation, true)}})
+	_ = stream.Send(&pb.ReconcileRequest{Step: &pb.ReconcileRequest_Commit{Commit: &pb.Commit{}}})
+	if _, err := stream.CloseAndRecv(); err != nil { // which tells also why Send failed
+		return fmt.Errorf("an unchanged generation: %w", transfer.FromWire(err))
+	}
+	return nil
+}
+
 func (p *provider) health(ctx context.Context) (dataplane.Health, error) {
 	h, err := p.client.Health(ctx, &pb.HealthRequest{})
 	if err != nil {
-		return dataplane.Health{}, fmt.Errorf("Health: %w", transfer.FromWire(err))
+		return dataplane.Health{}, fmt.Errorf("the call Health: %w", transfer.FromWire(err))
 	}
 	return transfer.DecodeHealth(h), nil
 }
@@ -222,7 +236,7 @@ func (p *provider) health(ctx context.Context) (dataplane.Health, error) {
 func (p *provider) gauges(ctx context.Context) (map[dataplane.Key]int, error) {
 	stream, err := p.client.Stats(ctx, &pb.StatsRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("Stats: %w", transfer.FromWire(err))
+		return nil, fmt.Errorf("the call Stats: %w", transfer.FromWire(err))
 	}
 	var out map[dataplane.Key]int
 	for {
@@ -233,7 +247,7 @@ func (p *provider) gauges(ctx context.Context) (map[dataplane.Key]int, error) {
 		if err = transfer.FromWire(err); errors.Is(err, dataplane.ErrUnsupported) {
 			return nil, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("Stats: %w", err)
+			return nil, fmt.Errorf("the call Stats: %w", err)
 		}
 		for _, counter := range m.GetCounters() {
 			c := transfer.DecodeCounter(counter)
@@ -250,11 +264,11 @@ func (p *provider) gauges(ctx context.Context) (map[dataplane.Key]int, error) {
 func (p *provider) cleanup(ctx context.Context) error {
 	r, err := p.client.Cleanup(ctx, transfer.EncodeCleanup(dataplane.CleanupOptions{InstanceID: p.config.InstanceID}))
 	if err != nil {
-		return fmt.Errorf("Cleanup: %w", transfer.FromWire(err))
+		return fmt.Errorf("the call Cleanup: %w", transfer.FromWire(err))
 	}
 	for _, item := range transfer.DecodeCleanupItems(r) {
 		if item.Result == dataplane.Failed {
-			err = errors.Join(err, fmt.Errorf("Cleanup left %s: %s", item.Object, item.Message))
+			err = errors.Join(err, fmt.Errorf("after Cleanup there is still %s: %s", item.Object, item.Message))
 		}
 	}
 	return err

@@ -5,6 +5,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/dataplane"
 )
 
@@ -39,6 +41,9 @@ func removalChecks() []Check {
 		all = append(all, c)
 	}
 	return append(all, Check{
+		ID: "removal.reconnected", Demand: "A datagram socket that was led to an endpoint and then connected elsewhere by itself is not ended when the endpoint is removed.",
+		Remedy: "a mark on a socket outlives its connection: compare it with where the socket is connected now", needs: []Feature{Ends, UDP}, local: true, run: reconnected,
+	}, Check{
 		ID: "removal.container", Demand: "Connections of containers to a removed endpoint are ended as those of the host are.",
 		Remedy: "look into each network namespace", needs: []Feature{Ends, Containers}, run: removedFromContainer,
 	}, Check{
@@ -172,4 +177,48 @@ func removedUDP(g *rig) error {
 		return err
 	}
 	return g.expect(g.client(), "udp", to, list[1].name)
+}
+
+func reconnected(g *rig) error {
+	list, err := g.instances(2, "udp", false)
+	if err != nil {
+		return err
+	}
+	gone, other := list[0], list[1]
+	svc := g.service(g.vip(false, 53), "udp", gone)
+	svc.DrainTime = 0
+	if err := g.apply(svc); err != nil {
+		return err
+	}
+	d, err := client{space: g.world.host}.datagrams(false)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if err := unix.Connect(d.fd, d.sockaddr(svc.Frontends[0].Addr)); err != nil {
+		return err
+	}
+	if err := d.disconnect(); err != nil {
+		return err
+	}
+	if err := unix.Connect(d.fd, d.sockaddr(other.at.Addr)); err != nil {
+		return err
+	}
+	watched, _, err := g.open(client{space: g.world.host}, "udp", svc.Frontends[0].Addr)
+	if err != nil {
+		return err
+	}
+	if err := g.applyFor(because(dataplane.RemovedLeft, time.Time{}), with(svc)); err != nil {
+		return err
+	}
+	if ended(watched, endTime) == nil {
+		return fmt.Errorf("%v after the removal a socket that was led there is still open", endTime)
+	}
+	if _, err := unix.Write(d.fd, []byte("?")); err != nil {
+		return fmt.Errorf("the other socket: %w", err)
+	}
+	if name, _, _, err := d.receive(answerTime); err != nil || name != other.name {
+		return fmt.Errorf("the other socket hears %q, %w, want %s", name, orNone(err), other.name)
+	}
+	return nil
 }

@@ -60,6 +60,9 @@ type Profile struct {
 	// rule or a program, and returns how to ask whether it is still there. It
 	// and that run on a thread in the host's namespaces. Nil: not tested.
 	Foreign func(Host) (still func() error, err error)
+	// Damage are ways in which others may spoil what the plane has programmed,
+	// such as a flush of its rules. Each runs like Foreign.
+	Damage map[string]func(Host) error
 }
 
 // Limit is a configuration with which Services services of one endpoint each do
@@ -71,7 +74,8 @@ type Limit struct {
 
 // Host is where the plane runs.
 type Host struct {
-	Cgroup string // directory of the cgroup v2 that it is to lead; empty if it has no setting "cgroup"
+	InstanceID string // that the plane was configured with
+	Cgroup     string // directory of the cgroup v2 that it is to lead; empty if it has no setting "cgroup"
 }
 
 // Options say how much to test.

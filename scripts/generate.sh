@@ -1,8 +1,9 @@
 #!/bin/bash
-# Regenerates everything that is generated: code below core/ and dataplane/ from
-# .proto files, what go:generate lines name, and the table of configuration keys
-# in the README, and the objects of bpf/. The plugins of protoc and bpf2go come
-# from tools/go.mod. Objects are the same again with Debian 12's clang only.
+# Regenerates everything that is generated: code below core/, dataplane/ and
+# contrib/ from .proto files, what go:generate lines name, and the table of
+# configuration keys in the README, and the objects of bpf/. The plugins of protoc
+# and bpf2go come from tools/go.mod. Objects are the same again with Debian 12's
+# clang only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,4 +29,5 @@ if ((${#protos[@]})); then
 		--go-grpc_out=. --go-grpc_opt=paths=source_relative \
 		"${protos[@]}"
 fi
+protoc -I dataplane/dataplanepb --python_out=contrib/plugins/python-example dataplane.proto
 go generate ./...

@@ -8,6 +8,7 @@ type Item struct {
 	Tag    string // of its instance
 	Goes   bool   // the text removes it
 	Why    string // if not: why it stays
+	Inert  bool   // the rule that keepInert leaves
 }
 
 // Cleanup returns what `iptables-restore --noflush` has to read so that nothing of an
@@ -46,7 +47,7 @@ func Cleanup(found *Table, instance string, all, keepInert bool) ([]byte, []Item
 			if !ours {
 				continue
 			}
-			i := Item{Object: fmt.Sprintf("rule of %s: %s", c.Name, r.Spec), Tag: o.tag, Goes: true}
+			i := Item{Object: fmt.Sprintf("rule of %s: %s", c.Name, r.Spec), Tag: o.tag, Goes: true, Inert: o.inert}
 			switch {
 			case !all && o.tag != tag:
 				i.Goes, i.Why = false, "another instance's"

@@ -1,0 +1,143 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
+	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
+)
+
+// tables is what this process knows of the nat tables.
+type tables struct {
+	// plans are what stands there. A family without one was not looked at, or
+	// something went wrong in between: it is read before it is altered.
+	plans map[rules.Family]*rules.Plan
+	// prints are the fingerprints after our last change.
+	prints map[rules.Family]host.Fingerprint
+}
+
+// How long a restore may wait for the lock, and what of a call's time is left for
+// the rest.
+const (
+	lockTime  = 5 * time.Second
+	spareTime = 1500 * time.Millisecond
+)
+
+// patience is how long to wait for the lock in a call that ends with ctx.
+func patience(ctx context.Context, now time.Time) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return lockTime
+	}
+	return min(max(end.Sub(now)-spareTime, time.Second), lockTime)
+}
+
+// put makes a family's table what the plan says, and returns how many lines that
+// took.
+func (p *Provider) put(ctx context.Context, f rules.Family, plan *rules.Plan) (ops int, err error) {
+	var text []byte
+	if was := p.tables.plans[f]; was != nil {
+		text = rules.Restore(was, plan)
+	} else {
+		found, err := p.read(ctx, p.tools, f)
+		if err != nil {
+			return 0, err
+		}
+		text = rules.Repair(found, plan)
+	}
+	if len(text) > 0 {
+		delete(p.tables.plans, f)
+		if err := p.restore(ctx, p.tools, f, text); err != nil {
+			if was := p.shown.plans[f]; was != nil && refused(err) {
+				p.tables.plans[f] = was // all or nothing: it was nothing
+			}
+			return 0, err
+		}
+	}
+	p.tables.plans[f] = plan
+	p.show(func(sh *shown) {
+		if sh.plans == nil {
+			sh.plans = make(map[rules.Family]*rules.Plan)
+		}
+		sh.plans[f] = plan
+	})
+	if err := p.mark(f); err != nil {
+		p.log.Warn("changes by others will be found late", "error", err)
+	}
+	return operations(text), nil
+}
+
+// mark remembers how the table looks after a change of ours.
+func (p *Provider) mark(f rules.Family) error {
+	print, err := p.tools.Variant.Take(hostFamily(f))
+	if err != nil {
+		delete(p.tables.prints, f)
+		return err
+	}
+	p.tables.prints[f] = print
+	return nil
+}
+
+// read reads what stands in a family's nat table.
+func (p *Provider) read(ctx context.Context, t host.Tools, f rules.Family) (*rules.Table, error) {
+	text, err := t.Save(ctx, hostFamily(f), "nat")
+	if err != nil {
+		return nil, p.failed(err)
+	}
+	found, err := rules.Parse([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("%w: iptables: the %v nat table: %w", dataplane.ErrFailed, f, err)
+	}
+	return found, nil
+}
+
+// restore applies a text, and notes in Health whether the lock let it.
+func (p *Provider) restore(ctx context.Context, t host.Tools, f rules.Family, text []byte) error {
+	err := t.Restore(ctx, hostFamily(f), text, patience(ctx, time.Now()))
+	trouble := ""
+	if err != nil {
+		if err = p.failed(err); errors.Is(err, host.ErrLocked) {
+			trouble = err.Error()
+		}
+	}
+	p.show(func(sh *shown) { sh.health.set(troubleLock, trouble) })
+	return err
+}
+
+// failed says what to do about an error of a binary.
+func (p *Provider) failed(err error) error {
+	switch {
+	case errors.Is(err, host.ErrLocked):
+		who := host.LockHolder()
+		if who == "" {
+			who = "another process"
+		}
+		return fmt.Errorf("%w: iptables: %w by %s: wait until it is done, or end it", dataplane.ErrFailed, err, who)
+	case errors.Is(err, host.ErrForbidden):
+		return fmt.Errorf("%w: iptables: %w: %s", dataplane.ErrFailed, err, rights)
+	}
+	return fmt.Errorf("%w: iptables: %w", dataplane.ErrFailed, err)
+}
+
+// refused reports whether an error means that the text was read and not taken: a
+// service in it may be at fault.
+func refused(err error) bool {
+	return err != nil && !errors.Is(err, host.ErrLocked) && !errors.Is(err, host.ErrForbidden) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// operations counts the lines of a text that alter something.
+func operations(text []byte) int {
+	n := 0
+	for line := range bytes.Lines(text) {
+		if line[0] == '-' || line[0] == ':' {
+			n++
+		}
+	}
+	return n
+}

@@ -127,7 +127,7 @@ func resolve(s settings) (place, error) {
 	if !host.IsBPFFS(at.bpffs) {
 		return place{}, fmt.Errorf("%w: ebpf: bpffs %s is no BPF file system: mount one: `mount -t bpf bpf %s`", dataplane.ErrInvalid, at.bpffs, at.bpffs)
 	}
-	if at.inside, err = host.Inside(root, at.cgroup); err != nil {
+	if at.inside, err = host.Inside(mounts, at.cgroup); err != nil {
 		return place{}, fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
 	}
 	if at.home, err = host.Cookie(); err != nil {

@@ -308,7 +308,7 @@ func TestTrials(t *testing.T) {
 	cgroup := netns.Isolated(t)
 	for name, try := range map[string]func() error{
 		"map": TryMap, "large": TryLarge, "programs": TryPrograms, "memory": TryMemory, "btf": HasBTF,
-		"hook": func() error { return TryHook(cgroup) },
+		"hook": func() error { return TryHook(cgroup) }, "link": func() error { return TryLink(cgroup) },
 	} {
 		if err := try(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -375,11 +375,11 @@ func TestMemlockIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &was, nil) }()
-	if err := Unlocked(fmt.Errorf("map: %w", unix.EPERM)); !errors.Is(err, errLocked) {
+	if err := Unlocked(fmt.Errorf("map: %w", unix.EPERM)); !errors.Is(err, ErrLocked) {
 		t.Errorf("with 64 KiB: %v", err)
 	}
 	RaiseLocked()
-	if err := Unlocked(unix.EPERM); errors.Is(err, errLocked) != (was.Max < lockedNeed) {
+	if err := Unlocked(unix.EPERM); errors.Is(err, ErrLocked) != (was.Max < lockedNeed) {
 		t.Errorf("after the limit was raised to what is allowed, %d: %v", was.Max, err)
 	}
 }

@@ -47,14 +47,19 @@ func HasRetval() bool {
 
 // CanLoad lets the kernel judge a program for a hook that does nothing.
 func (h Hook) CanLoad() error {
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.CGroupSockAddr, AttachType: h.Attach, License: "Dual MIT/GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
-	})
+	p, err := ebpf.NewProgram(nothing(h.Attach))
 	if err != nil {
 		return err
 	}
 	return p.Close()
+}
+
+// nothing is a program that lets all pass.
+func nothing(hook ebpf.AttachType) *ebpf.ProgramSpec {
+	return &ebpf.ProgramSpec{
+		Type: ebpf.CGroupSockAddr, AttachType: hook, License: "Dual MIT/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
+	}
 }
 
 // programs are loaded programs by the name of their hook.
@@ -96,13 +101,13 @@ func (p programs) close() {
 	}
 }
 
-// errLocked explains a refusal that looks like a lack of rights.
-var errLocked = errors.New("the memory that this process may lock is too little (ulimit -l)")
+// ErrLocked explains a refusal that looks like a lack of rights.
+var ErrLocked = errors.New("the memory that this process may lock is too little (ulimit -l)")
 
 // Unlocked adds to a refusal for lack of rights what old kernels mean by it.
 func Unlocked(err error) error {
 	if errors.Is(err, ebpf.ErrNotSupported) || !errors.Is(err, errPermission) || enoughLocked() {
 		return err
 	}
-	return errors.Join(err, errLocked)
+	return fmt.Errorf("%w: %w", err, ErrLocked)
 }

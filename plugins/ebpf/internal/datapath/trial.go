@@ -73,6 +73,25 @@ func TryMemory() error {
 	return g.Wait()
 }
 
+// TryLink attaches a program that does nothing to a cgroup by a link, which is what
+// outlives a process and is replaced in place, and gives it up.
+func TryLink(cgroup string) error {
+	p, err := ebpf.NewProgram(nothing(ebpf.AttachCGroupInet4Connect))
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: ebpf.AttachCGroupInet4Connect, Program: p})
+	if err != nil {
+		return fmt.Errorf("attach to %s: %w", cgroup, err)
+	}
+	defer l.Close()
+	if _, err := l.Info(); errors.Is(err, ebpf.ErrNotSupported) {
+		return fmt.Errorf("links to cgroups: %w", err) // the library attached it in the way of older kernels
+	}
+	return nil
+}
+
 // ErrSilent is wrapped when a hook did not fire.
 var ErrSilent = errors.New("the hook did not fire")
 
@@ -106,9 +125,6 @@ func TryHook(cgroup string) error {
 		return fmt.Errorf("attach to %s: %w", cgroup, err)
 	}
 	defer attached.Close()
-	if _, err := attached.Info(); errors.Is(err, ebpf.ErrNotSupported) {
-		return fmt.Errorf("links to cgroups: %w", err)
-	}
 	conn, err := net.DialTimeout("tcp4", l.Addr().String(), time.Second)
 	if err != nil {
 		return fmt.Errorf("a dial of this process's own listener: %w", err)

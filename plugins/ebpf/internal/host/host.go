@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -53,52 +52,6 @@ func ParseMounts(text string) []Mount {
 // unescape undoes how the kernel writes spaces, tabs, line ends and backslashes.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
-// Cgroup2 is where the cgroup v2 hierarchy is mounted. On hybrid hosts that is not
-// /sys/fs/cgroup. Of several mounts the one of the hierarchy's root counts, then
-// the last, which hides others at its place.
-func Cgroup2(mounts []Mount) (string, error) {
-	found := ""
-	for _, m := range mounts {
-		if m.Type == "cgroup2" && (found == "" || m.Root == "/") {
-			found = m.Point
-		}
-	}
-	if found == "" {
-		return "", fmt.Errorf("cgroup v2: %w", ErrNone)
-	}
-	return found, nil
-}
-
-// OwnCgroup is the path of this process's cgroup below the mount point.
-func OwnCgroup() (string, error) {
-	text, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return "", fmt.Errorf("own cgroup: %w", err)
-	}
-	return ParseOwnCgroup(string(text))
-}
-
-// ParseOwnCgroup reads proc_pid_cgroup(5): version 2 is the line of hierarchy 0.
-func ParseOwnCgroup(text string) (string, error) {
-	for line := range strings.Lines(text) {
-		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
-			return strings.TrimSuffix(path, " (deleted)"), nil
-		}
-	}
-	return "", fmt.Errorf("own cgroup: no line of version 2 in %q", text)
-}
-
-// Inside reports whether this process is in the tree of a cgroup directory.
-func Inside(mount, tree string) (bool, error) {
-	own, err := OwnCgroup()
-	if err != nil {
-		return false, err
-	}
-	at := filepath.Join(mount, own)
-	tree = filepath.Clean(tree)
-	return at == tree || strings.HasPrefix(at, strings.TrimSuffix(tree, "/")+"/"), nil
 }
 
 // DefaultBPFFS is where systemd and everybody else mount the BPF file system.

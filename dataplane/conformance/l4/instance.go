@@ -20,24 +20,77 @@ type instance struct {
 	closes func()
 }
 
-// listen starts an instance at all addresses of a namespace. One of the host is
-// reached by loopback from there, and by the host's address from elsewhere.
+// listen starts an instance in a namespace. One of the host is reached by
+// loopback from there, and by the host's address from elsewhere.
 func (w *world) listen(s *space, network, name string, v6 bool) (*instance, error) {
-	fd, port, err := listenSocket(s, network, v6)
+	addr := w.addr(s, v6)
+	in := &instance{name: name, at: dataplane.Endpoint{Weight: 1, Name: name}}
+	var port uint16
+	var err error
+	if network == "tcp" {
+		port, err = in.listenTCP(s, v6)
+	} else {
+		addrs := []netip.Addr{addr}
+		if s == w.host {
+			addrs = append(addrs, loopback(v6))
+		}
+		port, err = in.listenUDP(s, addrs)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("l4: listen in %s: %w", s.name, err)
 	}
-	in := &instance{name: name, at: dataplane.Endpoint{Addr: netip.AddrPortFrom(w.addr(s, v6), port), Weight: 1, Name: name}}
+	in.at.Addr = netip.AddrPortFrom(addr, port)
 	if s == w.host {
-		in.at.AddrForeign = in.at.Addr
-		in.at.Addr = netip.AddrPortFrom(loopback(v6), port)
+		in.at.Addr, in.at.AddrForeign = netip.AddrPortFrom(loopback(v6), port), in.at.Addr
 	}
-	if network == "tcp" {
-		in.closes, err = serveTCP(fd, name)
-	} else {
-		in.closes, err = serveUDP(fd, name)
+	return in, nil
+}
+
+// listenTCP listens at all addresses, so that whoever makes a VIP an address of
+// the host is found out.
+func (in *instance) listenTCP(s *space, v6 bool) (uint16, error) {
+	all := netip.IPv4Unspecified()
+	if v6 {
+		all = netip.IPv6Unspecified()
 	}
-	return in, err
+	fd, port, err := bound(s, "tcp", netip.AddrPortFrom(all, 0))
+	if err == nil {
+		in.closes, err = serveTCP(fd, in.name)
+	}
+	return port, err
+}
+
+// listenUDP has a socket for each address: one for all would not know from which
+// to answer.
+func (in *instance) listenUDP(s *space, addrs []netip.Addr) (uint16, error) {
+	for tries := 0; ; tries++ {
+		var port uint16
+		var closes []func()
+		in.closes = func() {
+			for _, f := range closes {
+				f()
+			}
+		}
+		var err error
+		for _, addr := range addrs {
+			var fd int
+			var one func()
+			if fd, port, err = bound(s, "udp", netip.AddrPortFrom(addr, port)); err == nil {
+				one, err = serveUDP(fd, in.name)
+			}
+			if err != nil {
+				break
+			}
+			closes = append(closes, one)
+		}
+		if err == nil {
+			return port, nil
+		}
+		in.closes()
+		if tries == 10 || !errors.Is(err, unix.EADDRINUSE) { // the port was free at one address only
+			return 0, err
+		}
+	}
 }
 
 func loopback(v6 bool) netip.Addr {
@@ -47,17 +100,16 @@ func loopback(v6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-func listenSocket(s *space, network string, v6 bool) (fd int, port uint16, err error) {
+// bound is a socket of a server, and its port.
+func bound(s *space, network string, at netip.AddrPort) (fd int, port uint16, err error) {
 	c := client{space: s}
-	if fd, err = c.socket(network, v6); err != nil {
+	if fd, err = c.socket(network, at.Addr().Is6()); err != nil {
 		return -1, 0, err
 	}
-	any := netip.IPv4Unspecified()
-	if v6 {
-		any = netip.IPv6Unspecified()
+	if at.Addr().Is6() {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
-	err = unix.Bind(fd, c.sockaddr(netip.AddrPortFrom(any, 0)))
+	err = unix.Bind(fd, c.sockaddr(at))
 	if err == nil && network == "tcp" {
 		err = unix.Listen(fd, 1024)
 	}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+func join(ip net.IP, port uint16) string {
+	addr, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(addr.Unmap(), port).String()
+}
+
+// render is the transaction that makes the tables what a snapshot says.
+func (p *plane) render(s *dataplane.Snapshot) string {
+	var b strings.Builder
+	b.WriteString(empty(p.table))
+	for _, v6 := range []bool{false, true} {
+		family := "ip"
+		if v6 {
+			family = "ip6"
+		}
+		fmt.Fprintf(&b, "table %s %s {\n", family, p.table)
+		b.WriteString("chain out { type nat hook output priority -100; policy accept;\n")
+		p.rules(&b, s, v6, true)
+		b.WriteString("}\nchain pre { type nat hook prerouting priority -100; policy accept;\n")
+		if p.flaw != "local-only" {
+			p.rules(&b, s, v6, false)
+		}
+		b.WriteString("}\nchain post { type nat hook postrouting priority 100; policy accept;\n")
+		if p.flaw != "no-masquerade" {
+			b.WriteString("ct status dnat masquerade\n")
+		}
+		b.WriteString("}\n")
+		if p.flaw == "drops-when-empty" {
+			b.WriteString("chain filter { type filter hook output priority 0; policy accept;\n")
+			p.drops(&b, s, v6)
+			b.WriteString("}\n")
+		}
+		b.WriteString("}\n")
+	}
+	return b.String()
+}
+
+func match(f dataplane.Frontend, flaw string) string {
+	family := "ip"
+	if f.Addr.Addr().Is6() {
+		family = "ip6"
+	}
+	protocol := f.Protocol.String()
+	if flaw == "protocols-mixed" {
+		protocol = "meta l4proto { tcp, udp } th"
+	}
+	if flaw == "ports-mixed" {
+		return fmt.Sprintf("%s daddr %s meta l4proto %s", family, f.Addr.Addr(), protocol)
+	}
+	return fmt.Sprintf("%s daddr %s %s dport %d", family, f.Addr.Addr(), protocol, f.Addr.Port())
+}
+
+func (p *plane) rules(b *strings.Builder, s *dataplane.Snapshot, v6, local bool) {
+	n := 0
+	for svc := range s.Services() {
+		if n++; p.flaw == "silent-limit" && n > most {
+			return
+		}
+		for _, f := range svc.Frontends {
+			if f.Addr.Addr().Is6() != v6 || f.Addr.Addr().IsLoopback() {
+				continue
+			}
+			slots := p.slots(svc, v6, local)
+			switch {
+			case len(slots) > 0:
+				family := "ip"
+				if v6 {
+					family = "ip6"
+				}
+				fmt.Fprintf(b, "%s dnat %s addr . port to numgen random mod %d map { %s }\n", match(f, p.flaw), family, len(slots), strings.Join(slots, ", "))
+			case !f.Refuses() || p.flaw == "drops-when-empty" || p.flaw == "lets-through-when-empty":
+			case !local:
+				fmt.Fprintf(b, "%s redirect to :0\n", match(f, ""))
+			case v6:
+				fmt.Fprintf(b, "%s dnat to [::1]:0\n", match(f, ""))
+			default:
+				fmt.Fprintf(b, "%s dnat to 127.0.0.1:0\n", match(f, ""))
+			}
+		}
+	}
+}
+
+// slots are the elements of a map from a random number to an endpoint.
+func (p *plane) slots(svc *dataplane.Service, v6, local bool) []string {
+	list := svc.Usable()
+	switch p.flaw {
+	case "takes-all":
+		list = svc.Endpoints.Slice()
+	case "shuns-suspects", "trusts-suspects":
+		list = nil
+		for e := range svc.Endpoints.All() {
+			if e.State == dataplane.Ready || e.State == dataplane.Suspect && p.flaw == "trusts-suspects" {
+				list = append(list, e)
+			}
+		}
+	}
+	var slots []string
+	for i, e := range list {
+		addr := e.Foreign()
+		if local {
+			addr = e.Addr
+		}
+		if addr.Addr().Is6() != v6 || !local && addr.Addr().IsLoopback() {
+			continue
+		}
+		weight := int(e.Weight)
+		if p.flaw == "weighs-nothing" || p.flaw == "takes-all" {
+			weight = 1
+		}
+		if p.flaw == "prefers-the-first" && i == 0 {
+			weight *= 2
+		}
+		for range weight {
+			slots = append(slots, fmt.Sprintf("%d : %s . %d", len(slots), addr.Addr(), addr.Port()))
+		}
+	}
+	return slots
+}
+
+func (p *plane) drops(b *strings.Builder, s *dataplane.Snapshot, v6 bool) {
+	for svc := range s.Services() {
+		for _, f := range svc.Frontends {
+			if f.Addr.Addr().Is6() == v6 && len(svc.Usable()) == 0 && f.Refuses() {
+				fmt.Fprintf(b, "%s reject\n", match(f, ""))
+			}
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package plane
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/host"
+	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/table"
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// Cleanup removes what instances left in this network namespace. It needs no
+// configuration and no file: tables are named after their instance.
+func (p *Provider) Cleanup(_ context.Context, what dataplane.CleanupOptions) ([]dataplane.CleanupItem, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !what.DryRun && (what.AllKnown || what.InstanceID == p.config.InstanceID) {
+		p.forget()
+	}
+	found, err := table.Find()
+	if err != nil {
+		return nil, fmt.Errorf("%w: nftables: cleanup: %w", dataplane.ErrFailed, err)
+	}
+	routes, err := host.FindRoutes()
+	if err != nil {
+		return nil, fmt.Errorf("%w: nftables: cleanup: %w", dataplane.ErrFailed, err)
+	}
+	c := cleaner{what: what, own: table.Name(what.InstanceID)}
+	instances := make(map[string]string)
+	for _, f := range found {
+		instances[f.Tag] = c.instance(f)
+		c.tables(f)
+	}
+	for _, l := range routes {
+		c.routes(l, instances)
+	}
+	return c.items, nil
+}
+
+type cleaner struct {
+	what  dataplane.CleanupOptions
+	own   string // tag of the instance that is meant
+	items []dataplane.CleanupItem
+}
+
+// instance is whose tables are found; "" if they do not say.
+func (c *cleaner) instance(f table.Found) string {
+	if f.Tag == c.own {
+		return c.what.InstanceID
+	}
+	return f.Mark.Instance
+}
+
+func (c *cleaner) add(object, instance string, result dataplane.CleanupResult, message string) {
+	c.items = append(c.items, dataplane.CleanupItem{Object: object, InstanceID: instance, Result: result, Message: message})
+}
+
+// each says one thing of several tables.
+func (c *cleaner) each(tables []table.Table, instance string, result dataplane.CleanupResult, message string) {
+	for _, t := range tables {
+		c.add(t.String(), instance, result, message)
+	}
+}
+
+func (c *cleaner) tables(f table.Found) {
+	instance, all := c.instance(f), append(f.Tables[:len(f.Tables):len(f.Tables)], f.Keep...)
+	switch {
+	case !c.what.AllKnown && f.Tag != c.own:
+		c.each(all, instance, dataplane.Kept, "of another instance")
+		return
+	case c.what.DryRun:
+		c.each(all, instance, dataplane.WouldRemove, "")
+		return
+	}
+	var live map[dataplane.Binding]int
+	if c.what.Linger {
+		var err error
+		if live, err = host.Live(f.Frontends); err != nil {
+			c.each(all, instance, dataplane.Failed, err.Error())
+			return
+		}
+	}
+	if len(live) == 0 {
+		f.Tables, f.Keep = all, nil
+	}
+	if err := f.Remove(f.Tables, live); err != nil {
+		c.each(all, instance, dataplane.Failed, err.Error())
+		return
+	}
+	c.each(f.Tables, instance, dataplane.Removed, "")
+	if len(live) > 0 {
+		n := 0
+		for _, one := range live {
+			n += one
+		}
+		c.add("one rule in table "+table.KeepName(f.Tag)+" that does nothing", instance, dataplane.Pending, fmt.Sprintf("%d connections in conntrack would be cut off", n))
+	}
+}
+
+func (c *cleaner) routes(l host.Left, instances map[string]string) {
+	instance, ours := "", c.what.AllKnown || l.Of(c.own)
+	for tag, id := range instances {
+		if l.Of(tag) {
+			instance = id
+		}
+	}
+	if l.Of(c.own) {
+		instance = c.what.InstanceID
+	}
+	switch {
+	case !ours:
+		c.add(l.String(), instance, dataplane.Kept, "of another instance")
+	case c.what.DryRun:
+		c.add(l.String(), instance, dataplane.WouldRemove, "")
+	default:
+		if err := l.Remove(); err != nil {
+			c.add(l.String(), instance, dataplane.Failed, err.Error())
+			return
+		}
+		c.add(l.String(), instance, dataplane.Removed, "")
+	}
+}

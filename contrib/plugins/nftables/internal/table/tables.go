@@ -1,0 +1,388 @@
+package table
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/plan"
+	"github.com/fairlead/fairlead/dataplane"
+)
+
+// Tables are those of one instance. They are used by one goroutine at a time.
+type Tables struct {
+	options  Options
+	families []family
+	made     bool                   // they are in the kernel
+	picks    map[bool]map[pick]bool // chains of classes, by "is IPv6"
+
+	// conn is kept: to close one after a transaction waits until the kernel has
+	// freed what that deleted, some 15 ms.
+	conn *nftables.Conn
+}
+
+// Options say which tables.
+type Options struct {
+	Instance  string
+	Forwarded bool // leave the traffic of this host alone
+	NoIPv6    bool
+}
+
+// pick is a class on a side: a chain.
+type pick struct {
+	class
+	side plan.Side
+}
+
+// ErrDamaged is wrapped by what Check finds that is not as it was made.
+var ErrDamaged = errors.New("not as this provider left it")
+
+// New returns the tables of an instance. It touches nothing.
+func New(o Options) *Tables {
+	both := families()
+	t := &Tables{options: o, families: both[:]}
+	if o.NoIPv6 {
+		t.families = t.families[:1]
+	}
+	t.forget()
+	return t
+}
+
+func (t *Tables) connect() (*nftables.Conn, error) {
+	if t.conn == nil {
+		c, err := dial()
+		if err != nil {
+			return nil, err
+		}
+		t.conn = c
+	}
+	return t.conn, nil
+}
+
+// Close gives up the connection to the kernel, where the tables stay.
+func (t *Tables) Close() {
+	if t.conn != nil {
+		_ = t.conn.CloseLasting()
+		t.conn = nil
+	}
+}
+
+// Forget is to be called when the tables were removed.
+func (t *Tables) Forget() { t.forget() }
+
+func (t *Tables) forget() {
+	t.made = false
+	t.picks = map[bool]map[pick]bool{false: {}, true: {}}
+}
+
+func (t *Tables) table(f family) *nftables.Table {
+	return &nftables.Table{Name: Name(t.options.Instance), Family: f.nf}
+}
+
+// Load reads what is in the kernel, and remembers its shape. Nil means that there
+// is nothing, or nothing that could be gone on with.
+func (t *Tables) Load() (*Content, error) {
+	t.forget()
+	c, err := t.connect()
+	if err != nil {
+		return nil, err
+	}
+	raw := make(elements)
+	for _, f := range t.families {
+		h, err := look(c, t.table(f))
+		if err != nil {
+			return nil, err
+		}
+		if err := t.misses(f, h); err != nil {
+			return nil, nil // made anew
+		}
+		for _, id := range f.sets() {
+			if id.kind == affinity || id.kind == classes {
+				continue
+			}
+			if err := read(c, f.set(t.table(f), id.kind, id.side), id, raw); err != nil {
+				return nil, err
+			}
+		}
+		for _, side := range bothSides() {
+			if err := t.loadPicks(c, f, side); err != nil {
+				return nil, err
+			}
+		}
+		if t.misses(f, h) != nil {
+			return nil, nil
+		}
+	}
+	content := decode(raw)
+	mark, ok := decodeMark(raw)
+	if !ok {
+		return nil, nil
+	}
+	content.Mark = mark
+	t.made = true
+	return content, nil
+}
+
+func read(c *nftables.Conn, s *nftables.Set, id setID, into elements) error {
+	list, err := c.GetSetElements(s)
+	if err != nil {
+		return fmt.Errorf("read set %s of table %s: %w", s.Name, s.Table.Name, err)
+	}
+	for _, e := range list {
+		into.put(id, e.Key, element{data: string(e.Val), comment: e.Comment})
+	}
+	return nil
+}
+
+// loadPicks finds the classes that have chains.
+func (t *Tables) loadPicks(c *nftables.Conn, f family, side plan.Side) error {
+	list, err := c.GetSetElements(f.set(t.table(f), classes, side))
+	if err != nil {
+		return fmt.Errorf("read classes: %w", err)
+	}
+	for _, e := range list {
+		if len(e.Key) == 8 {
+			t.picks[f.v6][pick{classFrom(e.Key), side}] = true
+		}
+	}
+	return nil
+}
+
+// rules is how many rules the chain of a class has.
+func (f family) rules(p pick) int {
+	if p.slots == 0 {
+		return 1
+	}
+	return len(f.pick(p.side, p.class))
+}
+
+// misses says what of the shape of a table is not there.
+func (t *Tables) misses(f family, h *handles) error {
+	if h == nil {
+		return fmt.Errorf("%w: table %s of %s is gone", ErrDamaged, Name(t.options.Instance), f.protocol())
+	}
+	for _, id := range f.sets() {
+		if !h.sets[id.name()] {
+			return fmt.Errorf("%w: set %s of %s is gone", ErrDamaged, id.name(), f.protocol())
+		}
+	}
+	want := make(map[string]int)
+	for _, ch := range f.chains(nil, t.options.Forwarded) {
+		want[ch.Name] = len(ch.rules)
+	}
+	for p := range t.picks[f.v6] {
+		want[p.chain(p.side)] = f.rules(p)
+	}
+	for name, rules := range want {
+		if have, there := h.chains[name]; !there || have != rules {
+			return fmt.Errorf("%w: chain %s of %s has %d rules, and had %d", ErrDamaged, name, f.protocol(), have, rules)
+		}
+	}
+	if _, there := h.chains["output"]; there && t.options.Forwarded {
+		return fmt.Errorf("%w: there is a chain output, which mode forwarded has not", ErrDamaged)
+	}
+	return nil
+}
+
+func (f family) protocol() string {
+	if f.v6 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+// Made reports whether the tables are in the kernel, as far as is known.
+func (t *Tables) Made() bool { return t.made }
+
+// Check looks whether the shape of the tables is as it was made: tables, chains,
+// rules and sets, not what sets hold.
+func (t *Tables) Check() error {
+	c, err := t.connect()
+	if err != nil {
+		return err
+	}
+	for _, f := range t.families {
+		h, err := look(c, t.table(f))
+		if err != nil {
+			return err
+		}
+		if err := t.misses(f, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Counters are how often connections and datagrams were led to endpoints.
+type Counters map[plan.Place]map[uint64]uint64
+
+// Counters reads them.
+func (t *Tables) Counters() (Counters, error) {
+	all := make(Counters)
+	if !t.made {
+		return all, nil
+	}
+	c, err := t.connect()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range t.families {
+		for _, side := range bothSides() {
+			id := setID{f.v6, endpoints, side}
+			list, err := c.GetSetElements(f.set(t.table(f), endpoints, side))
+			if err != nil {
+				return nil, fmt.Errorf("read counters: %w", err)
+			}
+			for _, e := range list {
+				n := len(e.Key) - 8
+				at, ok := placeOf(id, string(e.Key[:max(0, n)]))
+				if !ok || e.Counter == nil {
+					continue
+				}
+				if all[at] == nil {
+					all[at] = make(map[uint64]uint64)
+				}
+				all[at][bigEndian(e.Key[n:])] = e.Counter.Packets
+			}
+		}
+	}
+	return all, nil
+}
+
+// Change is one entry that becomes another; nil is none.
+type Change struct {
+	At       plan.Place
+	Old, New *plan.Entry
+}
+
+// ServiceChange is the number of a service's endpoints that becomes another; below
+// 0 is no service.
+type ServiceChange struct {
+	Key      dataplane.Key
+	Old, New int
+}
+
+// Update is what one generation changes.
+type Update struct {
+	Changes  []Change
+	Services []ServiceChange
+	Was, Is  Mark
+}
+
+// Apply brings an update into the kernel, all of it in one transaction unless it
+// is large. It returns how many elements were added and deleted. After an error
+// nobody knows what is there: Load, and Sync.
+func (t *Tables) Apply(ctx context.Context, u Update) (int, error) {
+	w := newWriter(t)
+	for _, c := range u.Changes {
+		was, is := make(elements), make(elements)
+		was.render(c.At, c.Old)
+		is.render(c.At, c.New)
+		w.replace(was, is)
+		w.need(c)
+		if err := w.pause(ctx, u.Was); err != nil {
+			return w.ops, err
+		}
+	}
+	for _, s := range u.Services {
+		was, is := make(elements), make(elements)
+		if s.Old >= 0 {
+			was.renderService(s.Key, s.Old)
+		}
+		if s.New >= 0 {
+			is.renderService(s.Key, s.New)
+		}
+		w.replace(was, is)
+	}
+	return w.ops, w.end(u.Was, u.Is)
+}
+
+// Sync makes the kernel what is said, whatever was there: found by Load, or nil.
+func (t *Tables) Sync(ctx context.Context, found *Content, entries map[plan.Place]*plan.Entry, counts map[dataplane.Key]int, is Mark) (int, error) {
+	var was Mark
+	raw := make(elements)
+	if found != nil {
+		was, raw = found.Mark, maps.Clone(found.raw)
+		delete(raw, setID{kind: about})
+	}
+	if !t.made {
+		raw = nil
+	}
+	w := newWriter(t)
+	want := make(elements)
+	for k, n := range counts {
+		want.renderService(k, n)
+	}
+	// What is not wanted goes first: an entry that is new may stand in its place.
+	for at, e := range entries {
+		want.render(at, e)
+	}
+	w.remove(raw, want)
+	for at, e := range entries {
+		one := make(elements)
+		one.render(at, e)
+		w.add(raw, one)
+		w.need(Change{At: at, New: e})
+		if err := w.pause(ctx, was); err != nil {
+			return w.ops, err
+		}
+	}
+	one := make(elements)
+	for k, n := range counts {
+		one.renderService(k, n)
+	}
+	w.add(raw, one)
+	return w.ops, w.end(was, is)
+}
+
+// Mark says something else of a table that stays as it is.
+func (t *Tables) Mark(was, is Mark) error { return newWriter(t).end(was, is) }
+
+// build adds what every table has to a transaction. What is there already goes in
+// the same one.
+func (t *Tables) build(c *nftables.Conn) error {
+	t.forget()
+	for _, f := range t.families {
+		table := t.table(f)
+		c.AddTable(table)
+		c.DelTable(table)
+		c.AddTable(table)
+		for _, id := range f.sets() {
+			if err := c.AddSet(f.set(table, id.kind, id.side), nil); err != nil {
+				return fmt.Errorf("set %s: %w", id.name(), err)
+			}
+		}
+		for _, ch := range f.chains(table, t.options.Forwarded) {
+			addChain(c, ch)
+		}
+		for _, side := range bothSides() {
+			if err := t.addPick(c, f, pick{side: side}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func addChain(c *nftables.Conn, ch chain) {
+	c.AddChain(&ch.Chain)
+	for _, exprs := range ch.rules {
+		c.AddRule(&nftables.Rule{Table: ch.Table, Chain: &ch.Chain, Exprs: exprs})
+	}
+}
+
+// addPick adds the chain of a class.
+func (t *Tables) addPick(c *nftables.Conn, f family, p pick) error {
+	table := t.table(f)
+	if p.slots > 0 {
+		addChain(c, chain{nftables.Chain{Table: table, Name: p.chain(p.side)}, f.pick(p.side, p.class)})
+	}
+	t.picks[f.v6][p] = true
+	return c.SetAddElements(f.set(table, classes, p.side), []nftables.SetElement{{
+		Key: p.bytes(), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: p.chain(p.side)},
+	}})
+}

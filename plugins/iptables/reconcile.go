@@ -123,6 +123,9 @@ func (r *round) run(ctx context.Context) error {
 	if err := r.apply(ctx); err != nil {
 		return err
 	}
+	if len(r.held) > 0 {
+		r.settle()
+	}
 	n, err = p.routes.trim()
 	r.ops += n
 	if err != nil {
@@ -178,6 +181,26 @@ func (r *round) apply(ctx context.Context) error {
 		return err // it is none of them
 	}
 	return r.try(ctx, changed, err)
+}
+
+// settle makes next what the tables hold: the services that were refused as they were.
+// So the next generation tries them again.
+func (r *round) settle() {
+	e := r.next.Edit()
+	for k := range r.held {
+		if was := r.last.Service(k); was != nil {
+			e.Set(was)
+		} else {
+			e.Delete(k)
+		}
+	}
+	r.next = e.Done()
+	r.delta = dataplane.Diff(r.last, r.next, nil)
+	p := r.provider
+	p.journal.Close() // what it says was begun is not what is applied
+	if err := p.journal.Begin(r.next, r.delta); err != nil {
+		p.log.Warn("what is programmed is not remembered: the next process will ask for a snapshot", "error", err)
+	}
 }
 
 // changed are the services that the tables hold as they were, or not at all.

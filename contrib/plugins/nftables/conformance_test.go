@@ -31,7 +31,7 @@ func build(t *testing.T) string {
 // TestConformance asks the provider, as a process, all that a host may rely on.
 func TestConformance(t *testing.T) {
 	netspace.Require(t)
-	conformance.TestWith(t, conformance.Target{Exec: build(t), Child: true}, conformance.Options{Services: 1_000, Reconciles: 100})
+	conformance.TestWith(t, conformance.Target{Exec: build(t), Child: true}, conformance.Options{Services: netspace.N(10_000), Reconciles: netspace.N(1_000)})
 	if left := ruleset(t); left != "" {
 		t.Errorf("the suite left tables: %s", left)
 	}

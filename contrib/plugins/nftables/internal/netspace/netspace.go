@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -62,3 +63,15 @@ func settle() error {
 	}
 	return netlink.LinkSetUp(lo)
 }
+
+// Scale is what counts of tests are multiplied with: a tenth unless
+// FAIRLEAD_TEST_SCALE says another.
+func Scale() float64 {
+	if s, err := strconv.ParseFloat(os.Getenv("FAIRLEAD_TEST_SCALE"), 64); err == nil && s > 0 {
+		return s
+	}
+	return 0.1
+}
+
+// N is a count of a test, at least 1.
+func N(full int) int { return max(1, int(float64(full)*Scale())) }

@@ -1,10 +1,6 @@
 package rules
 
-import (
-	"github.com/fairlead/fairlead/dataplane"
-)
-
-// masquerade returns the rules of the POST chain: whose source becomes an address of
+// masquerade returns the first rules of the POST chain: whose source becomes an address of
 // this host.
 //
 // The answer of an endpoint has to come back through this host, which alone can turn
@@ -20,44 +16,23 @@ import (
 // All else has to change: an endpoint next to the client would answer it directly,
 // one that is the client itself would answer itself, and whether an answer to a
 // stranger's address comes by here is nothing that a host can know.
-func (p *Plan) masquerade(leaves [post][]leaf) string {
-	body := "-m conntrack ! --ctstate DNAT -j RETURN\n-o lo -j RETURN\n"
+//
+// One rule serves a pool. Frontends outside may share their address with what others
+// lead elsewhere, so each has a rule with its port, in a tree of the same kind.
+func (p *Plan) masquerade() string {
+	rules := "-m conntrack ! --ctstate DNAT -j RETURN\n-o lo -j RETURN\n"
 	if !p.opts.Features.NoAddrType {
-		body += "-m addrtype --src-type LOCAL --limit-iface-out -j RETURN\n"
+		rules += "-m addrtype --src-type LOCAL --limit-iface-out -j RETURN\n"
 	}
-	target := "-j MASQUERADE"
-	if p.opts.Features.RandomFully {
-		target += " --random-fully"
+	for _, pool := range p.opts.pools(p.family) {
+		rules += origin(pool) + p.opts.masquerade() + "\n"
 	}
-	pools := p.pools()
-	for _, pool := range pools {
-		body += translated + pool.String() + " " + target + "\n"
-	}
-	t := tree{family: p.family, tag: p.tag, match: byOrigin{}, chains: p.chains}
-	return body + t.root(newEntries(p.outside(leaves, target)))
+	return rules
 }
 
-// outside are the frontends that no pool covers. Their addresses may be shared with
-// what others lead elsewhere, so the port counts.
-func (p *Plan) outside(leaves [post][]leaf, target string) []leaf {
-	var found []leaf
-	seen := make(map[dataplane.Binding]bool)
-	pools := p.pools()
-	own := p.opts.Own.Frontend
-	for h := range post {
-	next:
-		for _, l := range leaves[h] {
-			if l.refused || l.frontend.Addr == own || seen[l.frontend] {
-				continue
-			}
-			for _, pool := range pools {
-				if pool.Contains(l.frontend.Addr.Addr()) {
-					continue next
-				}
-			}
-			seen[l.frontend] = true
-			found = append(found, leaf{frontend: l.frontend, target: target})
-		}
+func (o Options) masquerade() string {
+	if o.Features.RandomFully {
+		return "-j MASQUERADE --random-fully"
 	}
-	return found
+	return "-j MASQUERADE"
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -9,20 +10,29 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// Plan is what should stand in the nat table of one family. It is immutable.
+// Plan is what should stand in the nat table of one family. It is immutable; plans
+// share what did not change from one to the next.
 type Plan struct {
 	family Family
 	opts   Options
 	tag    string
 	units  map[dataplane.Key]*unit
-	chains map[string]string // all but the roots: rules by name
+	held   bool            // a unit stays as it was before its service became what cannot be
+	chains map[string]body // all but the roots, by name
+	trees  [hooks]tree
 	roots  [hooks]root
+}
+
+// body is a chain's rules, and how many units and nodes have it.
+type body struct {
+	rules string
+	users int
 }
 
 // root is one of the chains that base chains jump to.
 type root struct {
-	used bool
-	body string
+	used  bool
+	rules string
 }
 
 // Jump is the rule by which a base chain leads to ours.
@@ -37,40 +47,160 @@ type Jump struct {
 // If nothing changed the result is prev itself. No two services may share a frontend.
 func Build(f Family, services iter.Seq[*dataplane.Service], o Options, prev *Plan) *Plan {
 	o.Pools = slices.Clone(o.Pools)
-	p := &Plan{family: f, opts: o, tag: Tag(o.Instance), units: make(map[dataplane.Key]*unit), chains: make(map[string]string)}
-	if prev != nil && (prev.tag != p.tag || prev.family != f) {
-		prev = nil
+	p := &Plan{family: f, opts: o, tag: Tag(o.Instance)}
+	first := prev == nil || prev.tag != p.tag || prev.family != f
+	if first {
+		prev = &Plan{}
 	}
-	same := prev != nil && prev.opts.equal(o)
-	var current, stale []*unit
-	changed := !same
-	for svc := range services {
-		var old *unit
-		if prev != nil {
-			old = prev.units[svc.Key]
-		}
-		u := old
-		switch {
-		case same && old != nil && old.svc == svc:
-			current = append(current, u)
-		case !refused(svc, o):
-			if !needs(svc, f) {
-				continue
-			}
-			u, changed = compile(svc, f, o), true
-			current = append(current, u)
-		case old != nil:
-			stale = append(stale, old)
-		default:
-			continue
-		}
-		p.units[svc.Key] = u
-	}
-	if !changed && len(p.units) == len(prev.units) {
+	e := newEdit(prev, p)
+	if !e.collect(services) && !first {
 		return prev
 	}
-	p.render(current, stale)
+	e.finish()
 	return p
+}
+
+// edit makes one plan out of the one before.
+type edit struct {
+	old, plan *Plan
+	same      bool // the options are
+	stale     []*unit
+	added     []*unit
+	gone      map[*unit]bool
+}
+
+func newEdit(old, plan *Plan) *edit {
+	return &edit{old: old, plan: plan, same: old.opts.equal(plan.opts), gone: make(map[*unit]bool)}
+}
+
+// collect finds the units of the new plan and reports whether any differs.
+func (e *edit) collect(services iter.Seq[*dataplane.Service]) bool {
+	p := e.plan
+	p.units = make(map[dataplane.Key]*unit, len(e.old.units))
+	for svc := range services {
+		old := e.old.units[svc.Key]
+		switch {
+		case e.same && old != nil && old.svc == svc:
+			p.units[svc.Key] = old
+		case !refused(svc, p.opts):
+			if needs(svc, p.family) {
+				u := compile(svc, p.family, p.opts)
+				p.units[svc.Key] = u
+				e.added = append(e.added, u)
+			}
+		case old != nil:
+			p.units[svc.Key] = old
+			e.stale = append(e.stale, old)
+		}
+	}
+	p.held = len(e.stale) > 0
+	for key, old := range e.old.units {
+		if p.units[key] != old {
+			e.gone[old] = true
+		}
+	}
+	return !e.same || len(e.added) > 0 || len(e.gone) > 0
+}
+
+// finish makes the chains.
+func (e *edit) finish() {
+	p := e.plan
+	p.chains = maps.Clone(e.old.chains)
+	if p.chains == nil {
+		p.chains = make(map[string]body)
+	}
+	for _, u := range e.added {
+		for _, c := range u.chains {
+			p.use(c.name, c.rules)
+		}
+	}
+	for u := range e.gone {
+		for _, c := range u.chains {
+			p.drop(c.name)
+		}
+	}
+	for h := range hooks {
+		e.plant(h)
+	}
+	for _, h := range p.opts.hooks() {
+		p.roots[h] = root{used: true, rules: p.trees[h].root.rules}
+	}
+	p.roots[post] = root{used: true, rules: p.masquerade() + p.trees[post].root.rules}
+}
+
+// plant makes the tree of a hook.
+func (e *edit) plant(h hook) {
+	p, old := e.plan, &e.old.trees[h]
+	g := grower{family: p.family, tag: p.tag, match: h.matcher(), kept: make(map[*node]bool)}
+	p.trees[h] = g.grow(e.leaves(h), old)
+	for _, n := range g.fresh {
+		p.use(n.name, n.rules)
+	}
+	var fell func(nodes []*node)
+	fell = func(nodes []*node) {
+		for _, n := range nodes {
+			if !g.kept[n] {
+				p.drop(n.name)
+				fell(n.below)
+			}
+		}
+	}
+	fell(old.root.below)
+}
+
+// leaves are the frontends of a hook in the order of their keys. Where a service
+// stays as it was, it gives way to those that have taken its frontends since.
+func (e *edit) leaves(h hook) []*leaf {
+	p := e.plan
+	if e.same && !p.held && !e.old.held {
+		var added []*leaf
+		for _, u := range e.added {
+			added = append(added, u.leaves[h]...)
+		}
+		return merge(e.old.trees[h].leaves, e.gone, added)
+	}
+	stale := make(map[*unit]bool)
+	for _, u := range e.stale {
+		stale[u] = true
+	}
+	var leaves []*leaf
+	taken := make(map[dataplane.Binding]bool)
+	for _, u := range p.units {
+		if stale[u] {
+			continue
+		}
+		leaves = append(leaves, u.leaves[h]...)
+		for _, f := range u.svc.Frontends {
+			taken[f.Binding()] = true
+		}
+	}
+	for _, u := range e.stale {
+		for _, l := range u.leaves[h] {
+			if !taken[l.frontend] {
+				leaves = append(leaves, l)
+			}
+		}
+	}
+	if own := p.opts.Own; h == out && own.usable(p.family, p.opts.Mode) {
+		leaves = append(leaves, newLeaf(nil, h.matcher(), dataplane.Binding{Addr: own.Frontend, Protocol: dataplane.TCP}, "-j DNAT --to-destination "+own.Endpoint.String()))
+	}
+	return merge(nil, nil, leaves)
+}
+
+// use counts one more that leads to a chain.
+func (p *Plan) use(name, rules string) {
+	b := p.chains[name]
+	p.chains[name] = body{rules, b.users + 1}
+}
+
+// drop counts one less; without any the chain goes.
+func (p *Plan) drop(name string) {
+	b := p.chains[name]
+	if b.users--; b.users > 0 {
+		p.chains[name] = b
+		return
+	}
+	delete(p.chains, name)
 }
 
 func refused(svc *dataplane.Service, o Options) bool {
@@ -78,55 +208,9 @@ func refused(svc *dataplane.Service, o Options) bool {
 	return problem != nil && problem.Status == dataplane.StatusUnsupported
 }
 
-// render makes all chains. A service that stays as it was gives way where another
-// has taken its frontend since.
-func (p *Plan) render(current, stale []*unit) {
-	var leaves [post][]leaf
-	taken := make(map[dataplane.Binding]bool)
-	for _, u := range current {
-		p.add(u)
-		for h := range post {
-			leaves[h] = append(leaves[h], u.leaves[h]...)
-		}
-		if len(stale) > 0 {
-			for _, f := range u.svc.Frontends {
-				taken[f.Binding()] = true
-			}
-		}
-	}
-	for _, u := range stale {
-		p.add(u)
-		for h := range post {
-			for _, l := range u.leaves[h] {
-				if !taken[l.frontend] {
-					leaves[h] = append(leaves[h], l)
-				}
-			}
-		}
-	}
-	if own := p.opts.Own; own.usable(p.family, p.opts.Mode) {
-		leaves[out] = append(leaves[out], leaf{
-			frontend: dataplane.Binding{Addr: own.Frontend, Protocol: dataplane.TCP},
-			target:   "-j DNAT --to-destination " + own.Endpoint.String(),
-		})
-	}
-	for _, h := range p.opts.hooks() {
-		t := tree{family: p.family, tag: p.tag, match: byDestination{}, chains: p.chains}
-		p.roots[h] = root{used: true, body: t.root(newEntries(leaves[h]))}
-	}
-	p.roots[post] = root{used: true, body: p.masquerade(leaves)}
-}
-
-func (p *Plan) add(u *unit) {
-	for _, c := range u.chains {
-		p.chains[c.name] = c.body
-	}
-}
-
 // equal reports whether two sets of options make the same rules.
 func (o Options) equal(other Options) bool {
-	a, b := o.Pools, other.Pools
-	return slices.Equal(a, b) && o.Mode == other.Mode && o.Instance == other.Instance && o.RouteLocalnet == other.RouteLocalnet &&
+	return slices.Equal(o.Pools, other.Pools) && o.Mode == other.Mode && o.Instance == other.Instance && o.RouteLocalnet == other.RouteLocalnet &&
 		o.NoIPv6 == other.NoIPv6 && o.Features == other.Features && o.Own == other.Own
 }
 
@@ -171,15 +255,15 @@ func (p *Plan) jump(h hook) string {
 	return "-m comment --comment " + comment(p.tag) + " -j " + rootName(p.tag, h)
 }
 
-// pools are those of the family, once each, without those inside another.
-func (p *Plan) pools() []netip.Prefix {
+// pools are those of a family, once each, without those inside another.
+func (o Options) pools(f Family) []netip.Prefix {
 	var pools []netip.Prefix
-	for _, pool := range p.opts.Pools {
-		if p.family.Of(pool.Addr()) {
+	for _, pool := range o.Pools {
+		if f.Of(pool.Addr()) {
 			pools = append(pools, pool.Masked())
 		}
 	}
-	slices.SortFunc(pools, func(a, b netip.Prefix) int { return a.Compare(b) })
+	slices.SortFunc(pools, netip.Prefix.Compare)
 	kept := pools[:0]
 	for _, pool := range pools {
 		if len(kept) == 0 || !kept[len(kept)-1].Overlaps(pool) {
@@ -187,4 +271,9 @@ func (p *Plan) pools() []netip.Prefix {
 		}
 	}
 	return kept
+}
+
+// covers reports whether a pool holds an address.
+func (o Options) covers(a netip.Addr) bool {
+	return slices.ContainsFunc(o.Pools, func(pool netip.Prefix) bool { return pool.Contains(a) })
 }

@@ -106,7 +106,7 @@ func (p *Plan) compareChains(found *Table, yield func(string, func(*script)) boo
 		}
 	}
 	for name, body := range p.chains {
-		if found.Chain(name) == nil && !yield(name+" is missing", func(s *script) { s.fill(name, body) }) {
+		if found.Chain(name) == nil && !yield(name+" is missing", func(s *script) { s.fill(name, body.rules) }) {
 			return false
 		}
 	}
@@ -117,11 +117,11 @@ func (p *Plan) compareChains(found *Table, yield func(string, func(*script)) boo
 func (p *Plan) all() map[string]string {
 	all := make(map[string]string, len(p.chains)+int(hooks))
 	for name, body := range p.chains {
-		all[name] = body
+		all[name] = body.rules
 	}
 	for h := range hooks {
 		if p.roots[h].used {
-			all[rootName(p.tag, h)] = p.roots[h].body
+			all[rootName(p.tag, h)] = p.roots[h].rules
 		}
 	}
 	return all

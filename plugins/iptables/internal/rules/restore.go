@@ -19,7 +19,7 @@ func Restore(from, to *Plan) []byte {
 	var s script
 	for name, body := range to.chains {
 		if !from.holds(name) {
-			s.fill(name, body)
+			s.fill(name, body.rules)
 		}
 	}
 	for h := range hooks {
@@ -27,7 +27,7 @@ func Restore(from, to *Plan) []byte {
 		switch is := to.roots[h]; {
 		case is == was:
 		case is.used:
-			s.fill(rootName(to.tag, h), is.body)
+			s.fill(rootName(to.tag, h), is.rules)
 		default: // the jump to it may still stand
 			s.fill(rootName(to.tag, h), "")
 		}

@@ -21,24 +21,29 @@ const maxAffinity = 30 * 24 * time.Hour
 // defaultAffinity is that of a client without a time of its own, as in Kubernetes.
 const defaultAffinity = 3 * time.Hour
 
-// chain is one chain of ours. Its body is a rule a line, without "-A NAME".
+// chain is one chain of ours: its rules, each a line without "-A NAME".
 type chain struct {
-	name, body string
-	endpoints  []uint64 // of each rule, 0 for one that leads to none
+	name, rules string
+	endpoints   []uint64 // of each rule, 0 for one that leads to none
 }
 
-// unit is what one family's table holds of a service.
+// unit is what one family's table holds of a service. It is immutable.
 type unit struct {
 	svc    *dataplane.Service
 	chains []chain
-	leaves [post][]leaf // of PREROUTING and OUTPUT
+	leaves [hooks][]*leaf
 }
 
-// leaf is a frontend in one hook and what becomes of a packet to it.
+// leaf is a frontend in one tree: the rule for its packets.
 type leaf struct {
 	frontend dataplane.Binding
-	target   string // -g CHAIN, or how it is refused
-	refused  bool
+	key      string // see newKey
+	rule     string // a line
+	unit     *unit  // nil: the provider's own
+}
+
+func newLeaf(u *unit, m matcher, frontend dataplane.Binding, target string) *leaf {
+	return &leaf{frontend: frontend, key: newKey(frontend), rule: m.frontend(frontend) + target + "\n", unit: u}
 }
 
 // item is an endpoint in the reach of a hook.
@@ -61,23 +66,43 @@ func compile(svc *dataplane.Service, f Family, o Options) *unit {
 			if !f.Of(a) || o.refuses(frontend.Addr) != nil || h == pre && a.IsLoopback() {
 				continue // nobody outside may reach a loopback address through us
 			}
-			l := leaf{frontend: frontend.Binding()}
 			switch head := &heads[frontend.Protocol]; {
 			case len(items) > 0:
 				if *head == "" {
 					r := renderer{unit: u, family: f, tag: Tag(o.Instance), protocol: frontend.Protocol, affinity: affinity(svc.Affinity)}
 					*head = r.head(items)
 				}
-				l.target = "-g " + *head
+				u.lead(h, frontend.Binding(), "-g "+*head)
+				if !o.covers(a) {
+					u.lead(post, frontend.Binding(), o.masquerade())
+				}
 			case frontend.Refuses():
-				l.target, l.refused = refusal(f, h), true
-			default:
-				continue // passes as if nobody captured it
+				u.lead(h, frontend.Binding(), refusal(f, h))
+			default: // passes as if nobody captured it
 			}
-			u.leaves[h] = append(u.leaves[h], l)
 		}
 	}
 	return u
+}
+
+// lead adds a frontend to the tree of a hook. What is the same in two is kept once.
+func (u *unit) lead(h hook, frontend dataplane.Binding, target string) {
+	l := newLeaf(u, h.matcher(), frontend, target)
+	if h == post {
+		for _, other := range u.leaves[post] {
+			if other.frontend == frontend {
+				return // of the other hook
+			}
+		}
+	}
+	if h == out {
+		for _, other := range u.leaves[pre] {
+			if other.rule == l.rule {
+				l = other
+			}
+		}
+	}
+	u.leaves[h] = append(u.leaves[h], l)
 }
 
 // hooks are those in which destinations change.
@@ -131,23 +156,35 @@ type renderer struct {
 	affinity int // seconds
 }
 
+// draft is a chain without a name yet.
+type draft struct {
+	rules     strings.Builder
+	endpoints []uint64
+}
+
+func (d *draft) add(rule string, endpoint uint64) {
+	d.rules.WriteString(rule)
+	d.rules.WriteByte('\n')
+	d.endpoints = append(d.endpoints, endpoint)
+}
+
 // head renders all chains for the items and returns the name of the first.
 func (r *renderer) head(items []item) string {
-	var c chain
+	var d draft
 	if r.affinity > 0 {
 		for _, it := range items {
-			r.rule(&c, it, "-m recent --update --seconds "+strconv.Itoa(r.affinity)+" --reap "+r.list(it))
+			r.rule(&d, it, "-m recent --update --seconds "+strconv.Itoa(r.affinity)+" --reap "+r.list(it))
 		}
 	}
-	r.draw(&c, items, 0)
-	return r.add(c)
+	r.draw(&d, items, 0)
+	return r.add(&d)
 }
 
 // draw appends the rules that choose one of the items, which agree in the first
 // bits of their order.
-func (r *renderer) draw(c *chain, items []item, bit int) {
+func (r *renderer) draw(d *draft, items []item, bit int) {
 	if len(items) > maxLinear {
-		r.halve(c, items, bit)
+		r.halve(d, items, bit)
 		return
 	}
 	left := total(items)
@@ -159,14 +196,14 @@ func (r *renderer) draw(c *chain, items []item, bit int) {
 		if r.affinity > 0 {
 			match += "-m recent --set " + r.list(it)
 		}
-		r.rule(c, it, strings.TrimSuffix(match, " "))
+		r.rule(d, it, strings.TrimSuffix(match, " "))
 		left -= it.weight
 	}
 }
 
 // halve draws between two parts, each a chain of its own. They are parts by id, not
 // by place, so an endpoint that comes or goes alters only the chains that lead to it.
-func (r *renderer) halve(c *chain, items []item, bit int) {
+func (r *renderer) halve(d *draft, items []item, bit int) {
 	var parts [2][]item
 	for ; len(parts[0]) == 0 || len(parts[1]) == 0; bit++ { // ends: ids differ, and so do their mixtures
 		parts = [2][]item{}
@@ -176,30 +213,29 @@ func (r *renderer) halve(c *chain, items []item, bit int) {
 		}
 	}
 	for i, part := range parts {
-		var below chain
+		var below draft
 		r.draw(&below, part, bit)
 		match := ""
 		if i == 0 {
 			match = statistic(total(part), total(items)) + " "
 		}
-		c.body += match + "-g " + r.add(below) + "\n"
-		c.endpoints = append(c.endpoints, 0)
+		d.add(match+"-g "+r.add(&below), 0)
 	}
 }
 
 // rule appends one that leads to an endpoint.
-func (r *renderer) rule(c *chain, it item, match string) {
+func (r *renderer) rule(d *draft, it item, match string) {
 	if match != "" {
 		match = " " + match
 	}
-	c.body += "-p " + r.protocol.String() + match + " -j DNAT --to-destination " + it.addr.String() + "\n"
-	c.endpoints = append(c.endpoints, it.id)
+	d.add("-p "+r.protocol.String()+match+" -j DNAT --to-destination "+it.addr.String(), it.id)
 }
 
 // add names a chain and keeps it, once.
-func (r *renderer) add(c chain) string {
+func (r *renderer) add(d *draft) string {
 	// The key salts the name: the counters of a chain are those of one service.
-	c.name = chainPrefix + r.tag + "-" + hash("service "+r.unit.svc.Key.String(), c.body)
+	c := chain{rules: d.rules.String(), endpoints: d.endpoints}
+	c.name = chainPrefix + r.tag + "-" + hash("service "+r.unit.svc.Key.String(), c.rules)
 	for _, other := range r.unit.chains {
 		if other.name == c.name {
 			return c.name

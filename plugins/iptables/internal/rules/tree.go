@@ -15,19 +15,21 @@ import (
 // a level on average; fewer rules make more levels, more make more tests.
 const fanout = 16
 
-// tree renders a prefix tree over frontends. Keys are the bits of address, protocol
-// and port, in this order, so ports divide like addresses where one address has many.
+// tree is a prefix tree over the frontends of one hook. Keys are the bits of address,
+// protocol and port, in this order, so ports divide like addresses where one address
+// has many. The zero tree is empty.
 type tree struct {
-	family Family
-	tag    string
-	match  matcher
-	chains map[string]string // where nodes go
+	leaves []*leaf // in the order of their keys
+	root   node    // has no name: its rules are part of a root chain
 }
 
-// entry is a frontend under its key.
-type entry struct {
-	key  string
-	leaf leaf
+// node is a chain of a tree. It is immutable, and the next tree has it too if the
+// frontends below are the same.
+type node struct {
+	name, rules string
+	span        span
+	leaves      []*leaf
+	below       []*node
 }
 
 // newKey orders by address, protocol and port.
@@ -36,65 +38,100 @@ func newKey(b dataplane.Binding) string {
 	return string(append(k, byte(b.Addr.Port()>>8), byte(b.Addr.Port())))
 }
 
-func newEntries(leaves []leaf) []entry {
-	entries := make([]entry, len(leaves))
-	for i, l := range leaves {
-		entries[i] = entry{newKey(l.frontend), l}
+func byKey(a, b *leaf) int { return cmp.Compare(a.key, b.key) }
+
+// merge returns the leaves in their order without those of units that are gone and
+// with new ones.
+func merge(leaves []*leaf, gone map[*unit]bool, added []*leaf) []*leaf {
+	slices.SortFunc(added, byKey)
+	merged := make([]*leaf, 0, len(leaves)+len(added))
+	for _, l := range leaves {
+		if gone[l.unit] {
+			continue
+		}
+		for len(added) > 0 && added[0].key < l.key {
+			merged, added = append(merged, added[0]), added[1:]
+		}
+		merged = append(merged, l)
 	}
-	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.key, b.key) })
-	return entries
+	return append(merged, added...)
 }
 
-// root returns the rules of a root chain: the prefixes that cover all frontends, one
+// grower makes a tree out of leaves, with what an older one has of them.
+type grower struct {
+	family Family
+	tag    string
+	match  matcher
+	fresh  []*node
+	kept   map[*node]bool
+}
+
+// grow makes the tree. Its root has a rule for each prefix that covers frontends, one
 // if they are neighbours, so that a packet to somewhere else leaves after them.
-func (t *tree) root(entries []entry) string {
-	if len(entries) == 0 {
-		return ""
+func (g *grower) grow(leaves []*leaf, old *tree) tree {
+	t := tree{leaves: leaves}
+	switch {
+	case len(leaves) == 0:
+	case g.common(leaves) < g.family.bits()/4:
+		g.groups(&t.root, leaves, &old.root)
+	default:
+		g.group(&t.root, leaves, &old.root)
 	}
-	if t.common(entries) < t.family.bits()/4 {
-		return t.groups(entries)
-	}
-	return t.group(entries)
+	return t
 }
 
-// node adds the chain of a subtree and returns its name.
-func (t *tree) node(entries []entry) string {
-	var body string
-	if len(entries) > fanout {
-		body = t.groups(entries)
+// node returns the chain of a subtree. near is the node of the older tree in whose
+// place this one may be, or above it.
+func (g *grower) node(s span, leaves []*leaf, near *node) *node {
+	for _, candidate := range append([]*node{near}, near.below...) {
+		if candidate.span != s {
+			continue
+		}
+		if slices.EqualFunc(candidate.leaves, leaves, sameLeaf) {
+			g.kept[candidate] = true
+			return candidate
+		}
+		near = candidate
+		break
+	}
+	n := &node{span: s, leaves: leaves}
+	if len(leaves) > fanout {
+		g.groups(n, leaves, near)
 	} else {
-		var b strings.Builder
-		for _, e := range entries {
-			b.WriteString(t.match.leaf(e.leaf))
+		for _, l := range leaves {
+			n.rules += l.rule
 		}
-		body = b.String()
 	}
-	name := chainPrefix + t.tag + "-" + hash("node", body)
-	t.chains[name] = body
-	return name
+	n.name = chainPrefix + g.tag + "-" + hash("node", n.rules)
+	g.fresh = append(g.fresh, n)
+	return n
 }
 
-// groups returns a rule for each value of the four bits in which the keys first differ.
-func (t *tree) groups(entries []entry) string {
-	var b strings.Builder
-	nibble := t.common(entries) / 4
-	for len(entries) > 0 {
-		n := 1
-		for n < len(entries) && nibbleAt(entries[n].key, nibble) == nibbleAt(entries[0].key, nibble) {
-			n++
+func sameLeaf(a, b *leaf) bool { return a == b || a.rule == b.rule }
+
+// groups adds a rule for each value of the four bits in which the keys first differ.
+func (g *grower) groups(n *node, leaves []*leaf, near *node) {
+	place := g.common(leaves) / 4
+	for len(leaves) > 0 {
+		size := 1
+		for size < len(leaves) && nibble(leaves[size].key, place) == nibble(leaves[0].key, place) {
+			size++
 		}
-		b.WriteString(t.group(entries[:n]))
-		entries = entries[n:]
+		g.group(n, leaves[:size], near)
+		leaves = leaves[size:]
 	}
-	return b.String()
 }
 
-// group returns the rule that leads to a subtree, or to the one frontend in it.
-func (t *tree) group(entries []entry) string {
-	if len(entries) == 1 {
-		return t.match.leaf(entries[0].leaf)
+// group adds the rule that leads to a subtree, or to the one frontend in it.
+func (g *grower) group(n *node, leaves []*leaf, near *node) {
+	if len(leaves) == 1 {
+		n.rules += leaves[0].rule
+		return
 	}
-	return t.match.span(t.span(entries)) + "-g " + t.node(entries) + "\n"
+	s := g.span(leaves)
+	below := g.node(s, leaves, near)
+	n.below = append(n.below, below)
+	n.rules += g.match.span(s) + "-g " + below.name + "\n"
 }
 
 // span is a subtree as a match: a prefix, and within one address the ports of a
@@ -105,9 +142,9 @@ type span struct {
 	low, high uint16
 }
 
-func (t *tree) span(entries []entry) span {
-	first, bits := entries[0].leaf.frontend, t.family.bits()
-	common := t.common(entries)
+func (g *grower) span(leaves []*leaf) span {
+	first, bits := leaves[0].frontend, g.family.bits()
+	common := g.common(leaves)
 	prefix, _ := first.Addr.Addr().Prefix(min(common, bits)) // cannot fail: so long is the address
 	s := span{prefix: prefix}
 	if common >= bits+8 {
@@ -118,9 +155,9 @@ func (t *tree) span(entries []entry) span {
 	return s
 }
 
-// common is the number of bits that the keys of sorted entries begin with.
-func (t *tree) common(entries []entry) int {
-	a, b := entries[0].key, entries[len(entries)-1].key
+// common is the number of bits that the keys of sorted leaves begin with.
+func (g *grower) common(leaves []*leaf) int {
+	a, b := leaves[0].key, leaves[len(leaves)-1].key
 	for i := range len(a) {
 		if x := a[i] ^ b[i]; x != 0 {
 			return 8*i + bits.LeadingZeros8(x)
@@ -129,12 +166,19 @@ func (t *tree) common(entries []entry) int {
 	return 8 * len(a)
 }
 
-func nibbleAt(key string, i int) byte { return key[i/2] >> (4 - i%2*4) & 15 }
+func nibble(key string, i int) byte { return key[i/2] >> (4 - i%2*4) & 15 }
 
-// matcher writes what a packet is compared by.
+// matcher writes what a packet is compared by, each with a space at the end.
 type matcher interface {
-	span(span) string // with a space at the end
-	leaf(leaf) string // a whole rule
+	span(span) string
+	frontend(dataplane.Binding) string
+}
+
+func (h hook) matcher() matcher {
+	if h == post {
+		return byOrigin{}
+	}
+	return byDestination{}
 }
 
 // byDestination compares where the packet goes.
@@ -151,33 +195,36 @@ func (byDestination) span(s span) string {
 	return text
 }
 
-func (byDestination) leaf(l leaf) string {
-	a, protocol := l.frontend.Addr, l.frontend.Protocol.String()
-	return "-d " + netip.PrefixFrom(a.Addr(), a.Addr().BitLen()).String() + " -p " + protocol +
-		" -m " + protocol + " --dport " + strconv.Itoa(int(a.Port())) + " " + l.target + "\n"
+func (byDestination) frontend(b dataplane.Binding) string {
+	protocol := b.Protocol.String()
+	return "-d " + single(b.Addr.Addr()).String() + " -p " + protocol + " -m " + protocol + " --dport " + strconv.Itoa(int(b.Addr.Port())) + " "
 }
 
 // byOrigin compares where a packet that was led went before.
 type byOrigin struct{}
 
-const translated = "-m conntrack --ctstate DNAT --ctorigdst "
+// origin matches connections that were led from a prefix. Of one address
+// iptables-save leaves the length off, here but not after -d.
+func origin(p netip.Prefix) string {
+	return "-m conntrack --ctstate DNAT --ctorigdst " + strings.TrimSuffix(p.String(), "/"+strconv.Itoa(p.Addr().BitLen())) + " "
+}
 
 func (byOrigin) span(s span) string {
-	switch text := translated + s.prefix.String() + " "; {
-	case s.protocol == 0:
-		return text
-	case s.high-s.low == 0xffff:
-		return "-p " + s.protocol.String() + " " + text
-	default:
-		return "-p " + s.protocol.String() + " " + strings.TrimSuffix(text, " ") + " --ctorigdstport " + ports(s.low, s.high) + " "
+	text := origin(s.prefix)
+	if s.protocol != 0 {
+		text = "-p " + s.protocol.String() + " " + text
+		if s.high-s.low != 0xffff {
+			text += "--ctorigdstport " + ports(s.low, s.high) + " "
+		}
 	}
+	return text
 }
 
-func (byOrigin) leaf(l leaf) string {
-	a := l.frontend.Addr
-	return "-p " + l.frontend.Protocol.String() + " " + translated + netip.PrefixFrom(a.Addr(), a.Addr().BitLen()).String() +
-		" --ctorigdstport " + strconv.Itoa(int(a.Port())) + " " + l.target + "\n"
+func (byOrigin) frontend(b dataplane.Binding) string {
+	return "-p " + b.Protocol.String() + " " + origin(single(b.Addr.Addr())) + "--ctorigdstport " + strconv.Itoa(int(b.Addr.Port())) + " "
 }
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func ports(low, high uint16) string {
 	if low == high {

@@ -198,8 +198,8 @@ func TestInstanceReachesItselfByItsService(t *testing.T) {
 	c.Close()
 }
 
-// TestStorageDiesWithTheSocket: open and close many; no memory stays.
-func TestStorageDiesWithTheSocket(t *testing.T) {
+// TestStorageIsOfLedSockets and of no others.
+func TestStorageIsOfLedSockets(t *testing.T) {
 	w := newWorld(t)
 	w.good(w.apply(service("a", vip("10.200.1.1:53", dataplane.UDP), listenUDP(t, "127.0.0.1:0", "a"))))
 	fd := rawSocket(t, unix.AF_INET, unix.SOCK_DGRAM, 0)

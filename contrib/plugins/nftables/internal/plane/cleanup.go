@@ -25,7 +25,7 @@ func (p *Provider) Cleanup(_ context.Context, what dataplane.CleanupOptions) ([]
 	if err != nil {
 		return nil, fmt.Errorf("%w: nftables: cleanup: %w", dataplane.ErrFailed, err)
 	}
-	c := cleaner{what: what, own: table.Name(what.InstanceID)}
+	c := cleaner{what: what, own: table.Name(what.InstanceID), live: make(map[string]int)}
 	instances := make(map[string]string)
 	for _, f := range found {
 		instances[f.Tag] = c.instance(f)
@@ -39,7 +39,8 @@ func (p *Provider) Cleanup(_ context.Context, what dataplane.CleanupOptions) ([]
 
 type cleaner struct {
 	what  dataplane.CleanupOptions
-	own   string // tag of the instance that is meant
+	own   string         // tag of the instance that is meant
+	live  map[string]int // connections that are waited for, by tag
 	items []dataplane.CleanupItem
 }
 
@@ -89,19 +90,27 @@ func (c *cleaner) tables(f table.Found) {
 	}
 	c.each(f.Tables, instance, dataplane.Removed, "")
 	if len(live) > 0 {
-		n := 0
-		for _, one := range live {
-			n += one
+		for _, n := range live {
+			c.live[f.Tag] += n
 		}
-		c.add("one rule in table "+table.KeepName(f.Tag)+" that does nothing", instance, dataplane.Pending, fmt.Sprintf("%d connections in conntrack would be cut off", n))
+		c.add("table "+table.KeepName(f.Tag)+", with a rule that does nothing", instance, dataplane.Pending, c.waits(f.Tag))
 	}
 }
 
+func (c *cleaner) waits(tag string) string {
+	return fmt.Sprintf("%d connections in conntrack would be cut off", c.live[tag])
+}
+
+// routes removes those of an instance, unless connections go on: their packets are
+// routed by the service's address.
 func (c *cleaner) routes(l host.Left, instances map[string]string) {
-	instance, ours := "", c.what.AllKnown || l.Of(c.own)
+	instance, ours, waits := "", c.what.AllKnown || l.Of(c.own), ""
 	for tag, id := range instances {
 		if l.Of(tag) {
 			instance = id
+			if c.live[tag] > 0 {
+				waits = c.waits(tag)
+			}
 		}
 	}
 	if l.Of(c.own) {
@@ -112,6 +121,8 @@ func (c *cleaner) routes(l host.Left, instances map[string]string) {
 		c.add(l.String(), instance, dataplane.Kept, "of another instance")
 	case c.what.DryRun:
 		c.add(l.String(), instance, dataplane.WouldRemove, "")
+	case waits != "":
+		c.add(l.String(), instance, dataplane.Pending, waits)
 	default:
 		if err := l.Remove(); err != nil {
 			c.add(l.String(), instance, dataplane.Failed, err.Error())

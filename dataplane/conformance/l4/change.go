@@ -65,7 +65,7 @@ func drains(g *rig) error {
 	if got[name] > 0 || len(got) != 2 {
 		return fmt.Errorf("while %s drains, new connections go to %v", name, got)
 	}
-	if err := alive(conn); err != nil {
+	if err := g.alive(conn); err != nil {
 		return fmt.Errorf("the open connection to %s, which drains: %w", name, err)
 	}
 	return nil
@@ -113,7 +113,7 @@ func suspects(g *rig) error {
 			return fmt.Errorf("%d of 4 suspect: new connections go to %v, want %d endpoints", suspect, got, want)
 		}
 	}
-	if err := alive(conn); err != nil {
+	if err := g.alive(conn); err != nil {
 		return fmt.Errorf("the open connection to a suspect: %w", err)
 	}
 	return nil

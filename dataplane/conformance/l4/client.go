@@ -13,19 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Times that a client waits. An answer takes microseconds; what is long here is
-// for a machine that has much else to do.
-const (
-	answerTime = 5 * time.Second
-	// silence is how long nothing may come where nothing should.
-	silence = 150 * time.Millisecond
-)
+// silence is how long nothing may come where nothing should.
+const silence = 150 * time.Millisecond
 
 // client is where and how sockets are opened.
 type client struct {
 	space  *space
 	mapped bool       // IPv4 addresses through IPv6 sockets
 	from   netip.Addr // bound to it, if valid
+	answer time.Duration
+}
+
+func (c client) boundTo(addr netip.Addr) client {
+	c.from = addr
+	return c
 }
 
 // socket opens a socket in the namespace. Where it is used does not matter.
@@ -123,7 +124,7 @@ func (c client) dial(network string, to netip.AddrPort, timeout time.Duration) (
 
 // ask connects, and returns the name of the instance that answers.
 func (c client) ask(network string, to netip.AddrPort) (string, error) {
-	return c.askFor(network, to, answerTime)
+	return c.askFor(network, to, c.answer)
 }
 
 func (c client) askFor(network string, to netip.AddrPort, timeout time.Duration) (string, error) {
@@ -159,8 +160,8 @@ func hear(conn net.Conn, timeout time.Duration) (string, error) {
 }
 
 // alive has the instance at the other end echo a byte.
-func alive(conn net.Conn) error {
-	_ = conn.SetDeadline(time.Now().Add(answerTime))
+func (g *rig) alive(conn net.Conn) error {
+	_ = conn.SetDeadline(time.Now().Add(g.options.Answer))
 	defer func() { _ = conn.SetDeadline(time.Time{}) }()
 	if _, err := conn.Write([]byte("+")); err != nil {
 		return err

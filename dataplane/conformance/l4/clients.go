@@ -67,7 +67,7 @@ func hairpin(g *rig) error {
 		if err := g.apply(svc); err != nil {
 			return err
 		}
-		err = errors.Join(err, g.expect(client{space: g.world.host, from: in.at.Addr.Addr()}, "tcp", svc.Frontends[0].Addr, "self"))
+		err = errors.Join(err, g.expect(g.at(g.world.host).boundTo(in.at.Addr.Addr()), "tcp", svc.Frontends[0].Addr, "self"))
 	}
 	return err
 }
@@ -87,7 +87,7 @@ func hairpinContainer(g *rig) error {
 			if err := g.apply(svc); err != nil {
 				return err
 			}
-			err = errors.Join(err, g.expect(client{space: g.world.container}, network, svc.Frontends[0].Addr, "self"))
+			err = errors.Join(err, g.expect(g.at(g.world.container), network, svc.Frontends[0].Addr, "self"))
 		}
 	}
 	return err
@@ -107,9 +107,9 @@ func foreignAddress(g *rig) error {
 	if err := g.apply(svc); err != nil {
 		return err
 	}
-	err = g.expect(client{space: g.world.container}, "tcp", svc.Frontends[0].Addr, "outside")
+	err = g.expect(g.at(g.world.container), "tcp", svc.Frontends[0].Addr, "outside")
 	if g.local() {
-		err = errors.Join(err, g.expect(client{space: g.world.host}, "tcp", svc.Frontends[0].Addr, "home"))
+		err = errors.Join(err, g.expect(g.at(g.world.host), "tcp", svc.Frontends[0].Addr, "home"))
 	}
 	return err
 }
@@ -146,7 +146,7 @@ func boundClient(g *rig) error {
 		if err := g.apply(svc); err != nil {
 			return err
 		}
-		c := client{space: g.world.host, from: g.world.addr(g.world.host, v6)}
+		c := g.at(g.world.host).boundTo(g.world.addr(g.world.host, v6))
 		err = errors.Join(err, g.expect(c, "tcp", svc.Frontends[0].Addr, "far"))
 	}
 	return err
@@ -161,9 +161,9 @@ func agentCheck(g *rig) error {
 	if err := g.apply(full, empty); err != nil {
 		return err
 	}
-	c := client{space: g.world.host}
+	c := g.at(g.world.host)
 	for range 20 {
-		conn, err := c.dial("tcp", full.Frontends[0].Addr, answerTime)
+		conn, err := c.dial("tcp", full.Frontends[0].Addr, c.answer)
 		if err != nil {
 			return fmt.Errorf("a check of a VIP: %w", err)
 		}
@@ -172,7 +172,7 @@ func agentCheck(g *rig) error {
 	if err := g.refused(c, empty.Frontends[0].Addr); err != nil {
 		return err
 	}
-	return g.within(endTime, func() error {
+	return g.within(g.endTime(), func() error {
 		h, err := g.provider.health(g.ctx)
 		if err == nil && h.State != dataplane.HealthReady {
 			err = fmt.Errorf("health is %v %v, want READY", h.State, h.Reasons)
@@ -192,7 +192,7 @@ func ping(g *rig) error {
 		return err
 	}
 	for _, c := range g.clients() {
-		self, err := echo(c, g.world.addr(g.world.remote, false), answerTime)
+		self, err := echo(c, g.world.addr(g.world.remote, false), c.answer)
 		if err != nil || !self {
 			return fmt.Errorf("l4: ping from %s to the other host: %v, %w", c.space.name, self, orNone(err))
 		}
@@ -313,7 +313,7 @@ func twoVIPs(g *rig) error {
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(alive(one), alive(two)); err != nil {
+			if err := errors.Join(g.alive(one), g.alive(two)); err != nil {
 				return err
 			}
 			hangUp(one)

@@ -86,7 +86,7 @@ func (g *rig) sources(c client, v6 bool, want map[netip.AddrPort]string) error {
 		}
 	}
 	for range want {
-		name, _, from, err := d.receive(answerTime)
+		name, _, from, err := d.receive(d.answer)
 		if err != nil {
 			return fmt.Errorf("from %s, IPv6 socket %v: an answer is missing: %w", c.space.name, v6 || c.mapped, err)
 		}
@@ -127,7 +127,7 @@ func (d *datagrams) stays(to netip.AddrPort, n int) (map[string]int, error) {
 		if err := d.send(to, "?"); err != nil {
 			return seen, err
 		}
-		name, _, _, err := d.receive(answerTime)
+		name, _, _, err := d.receive(d.answer)
 		if err != nil {
 			return seen, err
 		}
@@ -161,7 +161,7 @@ func datagramLarge(g *rig) error {
 				err = d.send(svc.Frontends[0].Addr, text)
 				var got string
 				if err == nil {
-					_, got, _, err = d.receive(answerTime)
+					_, got, _, err = d.receive(d.answer)
 				}
 				d.close()
 				if err != nil || got != text {
@@ -230,7 +230,7 @@ func (g *rig) follow(d *datagrams, svc *dataplane.Service, a, b *instance) error
 // sees sends until it hears an answer, and wants it from one of now; if that is
 // nobody, it wants none.
 func (g *rig) sees(d *datagrams, to netip.AddrPort, mark string, now []*instance) error {
-	deadline := time.Now().Add(answerTime)
+	deadline := time.Now().Add(d.answer)
 	for tries := 0; ; tries++ {
 		if err := d.send(to, mark); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 			return err
@@ -249,7 +249,7 @@ func (g *rig) sees(d *datagrams, to netip.AddrPort, mark string, now []*instance
 		case len(now) == 0 && tries == 5:
 			return nil
 		case len(now) > 0 && time.Now().After(deadline):
-			return fmt.Errorf("nobody answers for %v", answerTime)
+			return fmt.Errorf("nobody answers for %v", d.answer)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/dataplane/conformance"
 	"github.com/fairlead/fairlead/dataplane/conformance/l4"
@@ -67,7 +68,8 @@ func TestFlaws(t *testing.T) {
 		"lets-through-when-empty": "refuse.udp",
 		"takes-all":               "change.drain",
 		"trusts-suspects":         "change.suspects",
-		"shuns-suspects":          "model.random",
+		"shuns-suspects":          "change.suspects",
+		"one-too-few":             "model.random",
 		"prefers-the-first":       "balance.3",
 		"weighs-nothing":          "balance.weights",
 		"two-steps":               "change.switch",
@@ -83,6 +85,7 @@ func TestFlaws(t *testing.T) {
 		"flushes-all":             "life.foreign",
 	} {
 		t.Run(flaw, func(t *testing.T) {
+			t.Parallel() // they wait most of the time
 			rejected(t, l4.Target{Exec: path, Env: []string{"FLAW=" + flaw}}, nat(), check)
 		})
 	}
@@ -91,6 +94,7 @@ func TestFlaws(t *testing.T) {
 		l4.Ends: "removal.left", l4.ConntrackFree: "client.conntrack", l4.Loopback: "table.local-loopback-tcp-v4", l4.Affinity: "balance.affinity",
 	} {
 		t.Run(string(feature), func(t *testing.T) {
+			t.Parallel()
 			p := nat()
 			delete(p.Without, feature)
 			rejected(t, l4.Target{Exec: path}, p, check)
@@ -100,7 +104,7 @@ func TestFlaws(t *testing.T) {
 
 func rejected(t *testing.T, target l4.Target, p l4.Profile, check string) {
 	t.Helper()
-	report := l4.Run(t.Context(), target, p, l4.Options{Only: []string{check}})
+	report := l4.Run(t.Context(), target, p, l4.Options{Only: []string{check}, Answer: 500 * time.Millisecond, Seed: 1})
 	if report.Error != "" {
 		t.Errorf("the suite did not run to its end: %s", report.Error)
 	}

@@ -117,7 +117,7 @@ func (g *rig) lives(next func() error) error {
 		g.note("%d connects", len(calls))
 		err = errors.Join(err, failures(calls))
 	}
-	if dead := alive(conn); dead != nil {
+	if dead := g.alive(conn); dead != nil {
 		err = errors.Join(err, fmt.Errorf("a connection that was open all along: %w", dead))
 	}
 	return err

@@ -54,15 +54,24 @@ func (l *load) count() int {
 	return len(l.calls)
 }
 
-// more waits until n more connects have ended.
+// more waits until n more connects have ended well.
 func (l *load) more(g *rig, n int) error {
 	was := l.count()
-	return g.within(answerTime+10*time.Second, func() error {
+	if err := l.failures(); err != nil {
+		return err // there is no use in going on
+	}
+	return g.within(3*g.options.Answer, func() error {
 		if now := l.count(); now < was+n {
 			return fmt.Errorf("%d connects ended, want %d", now-was, n)
 		}
 		return nil
 	})
+}
+
+func (l *load) failures() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return failures(l.calls)
 }
 
 // stop ends the callers, and returns all calls.

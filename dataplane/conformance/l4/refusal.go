@@ -28,12 +28,12 @@ func refusalChecks() []Check {
 	}
 	return []Check{
 		connect("blocking", "a blocking connect", func(c client, fd int, to netip.AddrPort) error {
-			wait := unix.NsecToTimeval(answerTime.Nanoseconds())
+			wait := unix.NsecToTimeval(c.answer.Nanoseconds())
 			_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait)
 			return unix.Connect(fd, c.sockaddr(to))
 		}),
 		connect("non-blocking", "a connect that does not block, also by what epoll and SO_ERROR say", func(c client, fd int, to netip.AddrPort) error {
-			return c.connect(fd, to, answerTime)
+			return c.connect(fd, to, c.answer)
 		}),
 		connect("io-uring", "a connect by io_uring", uringConnect),
 		{
@@ -63,7 +63,7 @@ func refuse(g *rig, connect func(client, int, netip.AddrPort) error) error {
 		for _, svc := range services {
 			to := svc.Frontends[0].Addr
 			var took []time.Duration
-			for range refusalTries {
+			for len(took) < refusalTries && (len(took) < 3 || slices.Min(took) < 100*refusalTime) {
 				fd, err := c.socket("tcp", to.Addr().Is6())
 				if err != nil {
 					return err
@@ -81,7 +81,7 @@ func refuse(g *rig, connect func(client, int, netip.AddrPort) error) error {
 			}
 			slices.Sort(took)
 			if took[0] > refusalTime {
-				return fmt.Errorf("%s from %s: the quickest of %d refusals took %v, at most %v", to, c.space.name, refusalTries, took[0], refusalTime)
+				return fmt.Errorf("%s from %s: the quickest of %d refusals took %v, at most %v", to, c.space.name, len(took), took[0], refusalTime)
 			}
 			g.note("%s from %s: %v", to, c.space.name, took[len(took)/2].Round(time.Microsecond))
 		}
@@ -100,7 +100,7 @@ func refuseUDP(g *rig) error {
 	for _, c := range g.clients() {
 		for _, svc := range services {
 			to := svc.Frontends[0].Addr
-			if got, err := c.askFor("udp", to, answerTime); !errors.Is(err, unix.ECONNREFUSED) {
+			if got, err := c.askFor("udp", to, c.answer); !errors.Is(err, unix.ECONNREFUSED) {
 				return fmt.Errorf("udp %s from %s: %q answers, %w, want ECONNREFUSED", to, c.space.name, got, orNone(err))
 			}
 		}
@@ -147,7 +147,7 @@ func refuseOnEmpty(g *rig) error {
 	if err != nil {
 		return err
 	}
-	c, at := client{space: g.world.host}, own.at.Foreign()
+	c, at := g.at(g.world.host), own.at.Foreign()
 	svc := g.service(at, "tcp")
 	if err := g.apply(intercept(svc, dataplane.OnEmptyDefault)); err != nil {
 		return err

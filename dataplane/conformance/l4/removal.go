@@ -10,9 +10,6 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// endTime is what a plane may take to end connections.
-const endTime = 10 * time.Second
-
 // removal is one way for an endpoint to go.
 type removal struct {
 	id, demand string
@@ -94,17 +91,17 @@ func (r removal) run(g *rig) error {
 	if err != nil || name != stays.name {
 		return fmt.Errorf("a new connection reaches %q, %w, want %s", name, orNone(err), stays.name)
 	}
-	if r.ends && ended(ledConn, endTime) == nil {
-		return fmt.Errorf("%v after the removal the connection is still open", endTime)
+	if r.ends && ended(ledConn, g.endTime()) == nil {
+		return fmt.Errorf("%v after the removal the connection is still open", g.endTime())
 	}
 	if !r.ends {
 		g.pause(silence)
-		if err := alive(ledConn); err != nil {
+		if err := g.alive(ledConn); err != nil {
 			return fmt.Errorf("the connection was ended: %w", err)
 		}
 	}
 	for what, conn := range map[string]net.Conn{"a direct connection to the same address": direct, "a connection to the other endpoint": elsewhere} {
-		if err := alive(conn); err != nil {
+		if err := g.alive(conn); err != nil {
 			return fmt.Errorf("%s was ended: %w", what, err)
 		}
 	}
@@ -127,7 +124,7 @@ func removedFromContainer(g *rig) error {
 	if err := g.apply(svc); err != nil {
 		return err
 	}
-	c := client{space: g.world.container}
+	c := g.at(g.world.container)
 	ledConn, _, err := g.open(c, "tcp", svc.Frontends[0].Addr)
 	if err != nil {
 		return err
@@ -139,10 +136,10 @@ func removedFromContainer(g *rig) error {
 	if err := g.applyFor(because(dataplane.RemovedLeft, time.Time{}), with(svc)); err != nil {
 		return err
 	}
-	if ended(ledConn, endTime) == nil {
-		return fmt.Errorf("%v after the removal the connection is still open", endTime)
+	if ended(ledConn, g.endTime()) == nil {
+		return fmt.Errorf("%v after the removal the connection is still open", g.endTime())
 	}
-	if err := alive(direct); err != nil {
+	if err := g.alive(direct); err != nil {
 		return fmt.Errorf("a direct connection to the same address was ended: %w", err)
 	}
 	return nil
@@ -168,8 +165,8 @@ func removedUDP(g *rig) error {
 	if err := g.applyFor(because(dataplane.RemovedLeft, time.Time{}), withEndpoints(svc, next)); err != nil {
 		return err
 	}
-	if err := g.within(endTime, func() error {
-		if name, err := hear(conn, answerTime); err == nil && name == list[0].name {
+	if err := g.within(g.endTime(), func() error {
+		if name, err := hear(conn, g.options.Answer); err == nil && name == list[0].name {
 			return fmt.Errorf("%s still answers, which is removed", name)
 		}
 		return nil
@@ -190,7 +187,7 @@ func reconnected(g *rig) error {
 	if err := g.apply(svc); err != nil {
 		return err
 	}
-	d, err := client{space: g.world.host}.datagrams(false)
+	d, err := g.at(g.world.host).datagrams(false)
 	if err != nil {
 		return err
 	}
@@ -204,20 +201,20 @@ func reconnected(g *rig) error {
 	if err := unix.Connect(d.fd, d.sockaddr(other.at.Addr)); err != nil {
 		return err
 	}
-	watched, _, err := g.open(client{space: g.world.host}, "udp", svc.Frontends[0].Addr)
+	watched, _, err := g.open(g.at(g.world.host), "udp", svc.Frontends[0].Addr)
 	if err != nil {
 		return err
 	}
 	if err := g.applyFor(because(dataplane.RemovedLeft, time.Time{}), with(svc)); err != nil {
 		return err
 	}
-	if ended(watched, endTime) == nil {
-		return fmt.Errorf("%v after the removal a socket that was led there is still open", endTime)
+	if ended(watched, g.endTime()) == nil {
+		return fmt.Errorf("%v after the removal a socket that was led there is still open", g.endTime())
 	}
 	if _, err := unix.Write(d.fd, []byte("?")); err != nil {
 		return fmt.Errorf("the other socket: %w", err)
 	}
-	if name, _, _, err := d.receive(answerTime); err != nil || name != other.name {
+	if name, _, _, err := d.receive(d.answer); err != nil || name != other.name {
 		return fmt.Errorf("the other socket hears %q, %w, want %s", name, orNone(err), other.name)
 	}
 	return nil

@@ -43,23 +43,29 @@ func (g *rig) has(f Feature) bool {
 // local reports whether the plane serves clients on the host.
 func (g *rig) local() bool { return slices.Contains(g.provider.info.Scopes, dataplane.ScopeLocal) }
 
+// at is a client in a namespace.
+func (g *rig) at(s *space) client { return client{space: s, answer: g.options.Answer} }
+
+// endTime is what a plane may take to end connections, or to be well again.
+func (g *rig) endTime() time.Duration { return 2 * g.options.Answer }
+
 // client is where checks connect from that do not care: on the host if the plane
 // serves that.
 func (g *rig) client() client {
 	if g.local() {
-		return client{space: g.world.host}
+		return g.at(g.world.host)
 	}
-	return client{space: g.world.container}
+	return g.at(g.world.container)
 }
 
 // clients are all places that the plane serves.
 func (g *rig) clients() []client {
 	var out []client
 	if g.local() {
-		out = append(out, client{space: g.world.host})
+		out = append(out, g.at(g.world.host))
 	}
 	if g.has(Containers) {
-		out = append(out, client{space: g.world.container})
+		out = append(out, g.at(g.world.container))
 	}
 	return out
 }
@@ -146,12 +152,12 @@ func (g *rig) applyFor(reason func(dataplane.Key, dataplane.Endpoint) dataplane.
 
 // open makes a connection that lasts to the end of the check, and says who answers.
 func (g *rig) open(c client, network string, to netip.AddrPort) (net.Conn, string, error) {
-	conn, err := c.dial(network, to, answerTime)
+	conn, err := c.dial(network, to, c.answer)
 	if err != nil {
 		return nil, "", err
 	}
 	g.later(func() { hangUp(conn) })
-	name, err := hear(conn, answerTime)
+	name, err := hear(conn, c.answer)
 	return conn, name, err
 }
 

@@ -83,7 +83,8 @@ func (r row) demand() string {
 
 func (r row) run(g *rig) error {
 	v6 := r.family == "v6"
-	c := client{space: g.world.host, mapped: r.family == "mapped"}
+	c := g.at(g.world.host)
+	c.mapped = r.family == "mapped"
 	if r.place == "container" {
 		c.space = g.world.container
 	}
@@ -132,12 +133,12 @@ func (r row) run(g *rig) error {
 // reach connects to a service, and wants this instance and the right peer.
 func (g *rig) reach(c client, network string, svc *dataplane.Service, want string) error {
 	to := svc.Frontends[0].Addr
-	conn, err := c.dial(network, to, answerTime)
+	conn, err := c.dial(network, to, c.answer)
 	if err != nil {
 		return fmt.Errorf("%s %s from %s: %w", network, to, c.space.name, err)
 	}
 	defer hangUp(conn)
-	if got, err := hear(conn, answerTime); err != nil || got != want {
+	if got, err := hear(conn, c.answer); err != nil || got != want {
 		return fmt.Errorf("%s %s from %s: %q answers, %w, want %q", network, to, c.space.name, got, orNone(err), want)
 	}
 	if peer := peerOf(conn); g.has(Peer) && peer != to.String() {

@@ -89,6 +89,9 @@ type Options struct {
 	Seed uint64
 	// Patience bounds one Reconcile; 30 s if 0.
 	Patience time.Duration
+	// Answer is how long a client waits for one; 5 s if 0, which is for a machine
+	// that has much else to do.
+	Answer time.Duration
 	// Only are ids or groups of checks; empty: all.
 	Only []string
 }
@@ -99,6 +102,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Seed == 0 {
 		o.Seed = uint64(time.Now().UnixNano())
+	}
+	if o.Answer == 0 {
+		o.Answer = 5 * time.Second
 	}
 	if o.Patience == 0 {
 		o.Patience = 30 * time.Second
@@ -116,7 +122,7 @@ func Validate(t Target, p Profile, o Options) error {
 	switch {
 	case t.Exec == "":
 		return errors.New("l4: give an executable: it is started in namespaces of the suite")
-	case o.Scale < 0 || o.Patience < 0:
+	case o.Scale < 0 || o.Patience < 0 || o.Answer < 0:
 		return errors.New("l4: a scale or a time is below 0")
 	case p.Limit != nil && (p.Limit.Fit < 1 || p.Limit.Services <= p.Limit.Fit):
 		return fmt.Errorf("l4: limit of %d services, of which %d fit: some have to fit, and some not", p.Limit.Services, p.Limit.Fit)

@@ -51,7 +51,7 @@ func uringConnect(c client, fd int, to netip.AddrPort) error {
 	if _, _, errno = unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(ring), 1, 0, 0, 0, 0); errno != 0 {
 		return os.NewSyscallError("io_uring_enter", errno)
 	}
-	if err := await(ring, unix.POLLIN, answerTime); err != nil {
+	if err := await(ring, unix.POLLIN, c.answer); err != nil {
 		return err
 	}
 	if result := int32(binary.NativeEndian.Uint32(completions[cq[5]+8:])); result < 0 {

@@ -63,7 +63,7 @@ func match(f dataplane.Frontend, flaw string) string {
 func (p *plane) rules(b *strings.Builder, s *dataplane.Snapshot, v6, local bool) {
 	n := 0
 	for svc := range s.Services() {
-		if n++; p.flaw == "silent-limit" && n > most {
+		if n++; p.flaw == "silent-limit" && n > most || p.flaw == "one-too-few" && n > 5 {
 			return
 		}
 		for _, f := range svc.Frontends {

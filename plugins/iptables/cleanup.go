@@ -20,7 +20,7 @@ func (p *Provider) Cleanup(ctx context.Context, what dataplane.CleanupOptions) (
 		return nil, err
 	}
 	defer release()
-	tools, err := host.FindTools(ctx)
+	tools, err := p.find(ctx)
 	if err != nil && !errors.Is(err, host.ErrNoTools) {
 		return nil, fmt.Errorf("%w: iptables: cleanup: %w", dataplane.ErrFailed, err)
 	}
@@ -40,8 +40,13 @@ func (p *Provider) Cleanup(ctx context.Context, what dataplane.CleanupOptions) (
 			items = append(items, p.cleanTable(ctx, t, f, what)...)
 		}
 	}
-	items = append(items, p.cleanRoutes(what)...)
-	return items, nil
+	waits := ""
+	for _, i := range items {
+		if i.Result == dataplane.Pending {
+			waits = i.Message
+		}
+	}
+	return append(items, p.cleanRoutes(what, waits)...), nil
 }
 
 // cleanTable removes, or names, what stands in one table. One that is not there, or
@@ -126,8 +131,9 @@ func standing(found *rules.Table, what dataplane.CleanupOptions) bool {
 	return false
 }
 
-// cleanRoutes removes, or names, the routes of instances.
-func (p *Provider) cleanRoutes(what dataplane.CleanupOptions) []dataplane.CleanupItem {
+// cleanRoutes removes, or names, the routes of instances. While connections wait for
+// their end their packets need the routes.
+func (p *Provider) cleanRoutes(what dataplane.CleanupOptions, waits string) []dataplane.CleanupItem {
 	all, err := host.FindRoutes()
 	if errors.Is(err, os.ErrPermission) {
 		return nil
@@ -139,7 +145,7 @@ func (p *Provider) cleanRoutes(what dataplane.CleanupOptions) []dataplane.Cleanu
 	for _, r := range all {
 		mine := what.AllKnown || r == host.NewRoutes(routeTag(what.InstanceID))
 		objects, err := r.Objects()
-		if err == nil && mine && !what.DryRun {
+		if err == nil && mine && !what.DryRun && waits == "" {
 			_, err = r.Set(nil)
 		}
 		for _, object := range objects {
@@ -149,6 +155,8 @@ func (p *Provider) cleanRoutes(what dataplane.CleanupOptions) []dataplane.Cleanu
 				item.Result, item.Message = dataplane.Kept, "another instance's"
 			case what.DryRun:
 				item.Result = dataplane.WouldRemove
+			case waits != "":
+				item.Result, item.Message = dataplane.Pending, waits
 			case err != nil:
 				item.Result, item.Message = dataplane.Failed, err.Error()
 			}

@@ -247,6 +247,8 @@ func TestRestart(t *testing.T) {
 // blocks no other.
 func TestBadService(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v host.Variant) {
+		// A restore that refuses one address stands for whatever a kernel may refuse.
+		t.Setenv("PATH", refusingRestore(t, v, "10.200.6.7")+":"+os.Getenv("PATH"))
 		w := newWorld(t, v)
 		endpoint := listenTCP(t, "127.0.0.1:0", "a")
 		var services []*dataplane.Service
@@ -254,9 +256,6 @@ func TestBadService(t *testing.T) {
 			services = append(services, service(fmt.Sprint("s", i), vip(fmt.Sprintf("10.200.6.%d:80", i+1), dataplane.TCP), endpoint))
 		}
 		w.good(w.apply(services[:2]...))
-		// A restore that refuses one address stands for whatever a kernel may refuse.
-		refuse := "10.200.6.7"
-		w.provider.tools = w.provider.tools.WithRestore(refusingRestore(t, v, refuse))
 		r := w.apply(services...)
 		if len(r.Statuses) != 1 || r.Statuses[0].Service != services[6].Key || r.Statuses[0].Reason != dataplane.ReasonApplyFailed {
 			t.Errorf("statuses are %+v, want one of %s", r.Statuses, services[6].Key)
@@ -273,17 +272,20 @@ func TestBadService(t *testing.T) {
 	})
 }
 
-// refusingRestore is an iptables-restore that refuses a text with an address in it.
+// refusingRestore makes a directory with an iptables-restore that refuses a text with
+// an address in it.
 func refusingRestore(t *testing.T, v host.Variant, addr string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "restore")
+	dir := t.TempDir()
 	script := fmt.Sprintf(`#!/bin/sh
 text=$(cat)
 case "$text" in *"-d %s/32"*) echo "line 7 failed" >&2; exit 1;; esac
-echo "$text" | iptables-%s-restore "$@"
+echo "$text" | /usr/sbin/iptables-%s-restore "$@"
 `, addr, v)
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"iptables-restore", "iptables-" + string(v) + "-restore"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return path
+	return dir
 }

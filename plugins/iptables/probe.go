@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-iptables/iptables"
@@ -53,7 +51,7 @@ func features() []feature {
 // names the settings of the kernel that are missing, and changes none.
 func (p *Provider) Probe(ctx context.Context) (dataplane.Report, error) {
 	var r report
-	tools, err := host.FindTools(ctx)
+	tools, err := p.find(ctx)
 	if err != nil {
 		r.add(dataplane.Check{ID: "binaries", Required: true, Result: dataplane.Unsupported, Reason: err.Error(), Remedy: install})
 		return r.Report, nil
@@ -82,12 +80,12 @@ func (p *Provider) Probe(ctx context.Context) (dataplane.Report, error) {
 	if !r.lock(ctx, t) {
 		return r.Report, nil
 	}
-	apart(func(alone bool) {
-		r.family(t, host.V4, alone)
-		if r.Verdict == dataplane.Unsupported {
-			return
+	six := host.HasIPv6() // here, not apart
+	host.Apart(func(bool) {
+		r.family(t, host.V4, true)
+		if r.Verdict != dataplane.Unsupported {
+			r.family(t, host.V6, six)
 		}
-		r.family(t, host.V6, alone)
 	})
 	r.settings(p.probeSettings())
 	return r.Report, nil
@@ -137,12 +135,12 @@ func (r *report) lock(ctx context.Context, t host.Tools) bool {
 	return false
 }
 
-// family tries the features of one family.
-func (r *report) family(t host.Tools, f host.Family, alone bool) {
+// family tries the features of one family, if this host has it.
+func (r *report) family(t host.Tools, f host.Family, has bool) {
 	id, required := "ipv4", true
 	if f == host.V6 {
 		id, required = "ipv6", false
-		if !host.HasIPv6() && !alone {
+		if !has {
 			r.add(dataplane.Check{ID: id, Result: dataplane.Degraded, Reason: "this host has no IPv6: services with IPv6 frontends are UNSUPPORTED", Remedy: "none is needed without such services; else boot without ipv6.disable"})
 			return
 		}
@@ -218,18 +216,6 @@ func short(err error) error {
 func forbidden(err error) bool {
 	return errors.Is(err, host.ErrForbidden) || errors.Is(err, os.ErrPermission) ||
 		strings.Contains(err.Error(), "Permission denied") || strings.Contains(err.Error(), "not permitted")
-}
-
-// apart runs f in a network namespace of its own if this process may make one, else
-// where it is. The thread is never used again.
-func apart(f func(alone bool)) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		f(syscall.Unshare(syscall.CLONE_NEWNET) == nil)
-	}()
-	<-done
 }
 
 // settings looks at what the kernel is set to, and changes nothing.

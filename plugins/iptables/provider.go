@@ -18,6 +18,7 @@ import (
 type Provider struct {
 	version string
 	log     *slog.Logger
+	find    func(context.Context) (map[host.Variant]host.Tools, error) // what is installed
 
 	// turn holds one token: who has it may alter the system, and what is below.
 	turn     chan struct{}
@@ -60,7 +61,7 @@ type shown struct {
 // New returns a provider that has not touched anything yet.
 func New(version string) *Provider {
 	p := &Provider{
-		version: version, log: slog.New(slog.DiscardHandler), turn: make(chan struct{}, 1), journal: &journal.Journal{},
+		version: version, log: slog.New(slog.DiscardHandler), find: host.FindTools, turn: make(chan struct{}, 1), journal: &journal.Journal{},
 		shown: shown{watchers: make(map[*watcher]bool)},
 	}
 	p.forget()
@@ -102,7 +103,7 @@ func (p *Provider) Configure(ctx context.Context, c dataplane.Config) ([]datapla
 		return nil, err
 	}
 	defer release()
-	all, tools, remark, err := chooseTools(ctx, s, c.InstanceID)
+	all, tools, remark, err := p.chooseTools(ctx, s, c.InstanceID)
 	if err != nil {
 		return nil, err
 	}

@@ -98,9 +98,9 @@ const (
 // legacyTables reports whether the kernel holds any legacy table of a family in this
 // network namespace.
 func legacyTables(f rules.Family) bool {
-	name := "/proc/self/net/ip_tables_names"
+	name := "/proc/thread-self/net/ip_tables_names"
 	if f == rules.IPv6 {
-		name = "/proc/self/net/ip6_tables_names"
+		name = "/proc/thread-self/net/ip6_tables_names"
 	}
 	b, err := os.ReadFile(name)
 	return err == nil && len(b) > 0
@@ -108,9 +108,9 @@ func legacyTables(f rules.Family) bool {
 
 // legacyNAT reports whether it holds the nat table.
 func legacyNAT(f rules.Family) bool {
-	name := "/proc/self/net/ip_tables_names"
+	name := "/proc/thread-self/net/ip_tables_names"
 	if f == rules.IPv6 {
-		name = "/proc/self/net/ip6_tables_names"
+		name = "/proc/thread-self/net/ip6_tables_names"
 	}
 	b, _ := os.ReadFile(name)
 	for line := range strings.Lines(string(b)) {
@@ -132,8 +132,8 @@ func families(v6 bool) []rules.Family {
 func hostFamily(f rules.Family) host.Family { return host.Family(f) }
 
 // chooseTools finds the binaries to work with.
-func chooseTools(ctx context.Context, s settings, instance string) (all map[host.Variant]host.Tools, t host.Tools, remark string, err error) {
-	if all, err = host.FindTools(ctx); err != nil {
+func (p *Provider) chooseTools(ctx context.Context, s settings, instance string) (all map[host.Variant]host.Tools, t host.Tools, remark string, err error) {
+	if all, err = p.find(ctx); err != nil {
 		return nil, t, "", fmt.Errorf("%w: iptables: %w", dataplane.ErrFailed, err)
 	}
 	uses, err := usage(ctx, all, instance)

@@ -54,9 +54,11 @@ func newWorld(t testing.TB, v host.Variant, edits ...func(*settings)) *world {
 		if err := w.provider.Shutdown(context.Background(), dataplane.ShutdownRemove); err != nil {
 			t.Error(err)
 		}
-		for _, text := range saved(t, v) {
-			if ours(text) {
-				t.Errorf("rules are left:\n%s", text)
+		for _, v := range []host.Variant{host.Legacy, host.NFT} {
+			for _, text := range saved(t, v) {
+				if ours(text) {
+					t.Errorf("rules are left in the %s tables:\n%s", v, text)
+				}
 			}
 		}
 		if left := command(t, "ip", "rule"); strings.Contains(left, fmt.Sprint(host.RouteProtocol)) {

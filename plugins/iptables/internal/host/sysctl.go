@@ -33,6 +33,6 @@ func StrictPathFilter() bool { return Sysctl("net/ipv4/conf/all/rp_filter") == "
 
 // HasIPv6 reports whether this network namespace has IPv6.
 func HasIPv6() bool {
-	_, err := os.Stat("/proc/self/net/if_inet6")
+	_, err := os.Stat("/proc/thread-self/net/if_inet6")
 	return err == nil && Sysctl("net/ipv6/conf/all/disable_ipv6") != "1"
 }

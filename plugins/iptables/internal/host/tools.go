@@ -156,9 +156,3 @@ func parseVersion(out string) (version [3]int, v Variant, err error) {
 	}
 	return version, "", fmt.Errorf("the variant %q is not known", m[4])
 }
-
-// WithRestore is t with another iptables-restore for IPv4.
-func (t Tools) WithRestore(path string) Tools {
-	t.v4.restore = path
-	return t
-}

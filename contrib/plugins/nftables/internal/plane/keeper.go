@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/table"
 	"github.com/fairlead/fairlead/dataplane"
 )
 
@@ -72,7 +71,7 @@ func (k *keeper) check() {
 	if p.keeper != k || p.tables == nil || !p.tables.Made() {
 		return
 	}
-	rules, err := table.Generation()
+	rules, err := p.tables.Generation()
 	if err == nil && rules == p.rules {
 		return
 	}
@@ -84,7 +83,7 @@ func (k *keeper) check() {
 	ops, err := k.repair()
 	k.rest = now().Add(restFactor * now().Sub(start))
 	p.rules = 0
-	if after, told := table.Generation(); told == nil && err == nil && ops == 0 {
+	if after, told := p.tables.Generation(); told == nil && err == nil && ops == 0 {
 		p.rules = after
 	}
 	if damage == nil && ops == 0 && err == nil {

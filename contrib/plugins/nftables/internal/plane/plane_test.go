@@ -58,16 +58,26 @@ func start(t *testing.T, instance, config string) *agent {
 // says brings services to the provider, with what changed.
 func (a *agent) says(edit func(*dataplane.Editor)) dataplane.Result {
 	a.t.Helper()
+	r, _ := a.timed(edit)
+	return r
+}
+
+// timed is says, with how long the provider took.
+func (a *agent) timed(edit func(*dataplane.Editor)) (dataplane.Result, time.Duration) {
+	a.t.Helper()
 	e := a.snapshot.Edit()
 	edit(e)
 	next := e.Done()
 	next.Generation = a.snapshot.Generation + 1
-	r, err := a.p.Reconcile(a.t.Context(), next, dataplane.Diff(a.snapshot, next, nil))
+	delta := dataplane.Diff(a.snapshot, next, nil)
+	begin := time.Now()
+	r, err := a.p.Reconcile(a.t.Context(), next, delta)
+	took := time.Since(begin)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	a.snapshot = next
-	return r
+	return r, took
 }
 
 func service(name, frontend string, protocol dataplane.Protocol, endpoints ...string) *dataplane.Service {

@@ -74,11 +74,12 @@ func (c *compiled) keeps() bool {
 }
 
 func (r *round) run(ctx context.Context, delta dataplane.Delta) (int, error) {
-	before, _ := table.Generation()
+	p := r.provider
+	before, _ := p.tables.Generation()
 	n, err := r.apply(ctx, delta)
-	r.provider.rules = 0
-	if after, told := table.Generation(); err == nil && told == nil && (after == before || after == before+1) {
-		r.provider.rules = after
+	p.rules = 0
+	if after, told := p.tables.Generation(); err == nil && told == nil && (after == before || after == before+1) {
+		p.rules = after
 	}
 	return n, err
 }

@@ -13,11 +13,25 @@ import (
 // errUntold is an answer without what was asked for.
 var errUntold = errors.New("the kernel does not tell")
 
+// asker asks what the library does not.
+type asker struct{ conn *netlink.Conn }
+
+func newAsker() (*asker, error) {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	return &asker{c}, nil
+}
+
 // Generation is the number of the kernel's rules in this network namespace. It rises
 // with every transaction of anybody, and costs next to nothing to ask.
-func Generation() (uint32, error) {
+func (t *Tables) Generation() (uint32, error) {
+	if _, err := t.connect(); err != nil {
+		return 0, err
+	}
 	id, told := uint32(0), false
-	err := ask(generationMessage(), func(ad *netlink.AttributeDecoder) {
+	err := t.asker.ask(generationMessage(), func(ad *netlink.AttributeDecoder) {
 		if ad.Type() == unix.NFTA_GEN_ID {
 			id, told = ad.Uint32(), true
 		}
@@ -26,6 +40,7 @@ func Generation() (uint32, error) {
 		err = errUntold
 	}
 	if err != nil {
+		t.Close()
 		return 0, fmt.Errorf("generation of the rules: %w", err)
 	}
 	return id, nil
@@ -33,13 +48,13 @@ func Generation() (uint32, error) {
 
 // countRules counts the rules of each chain of a table. The library would read all
 // of their parts, of which it does not understand some.
-func countRules(t *nftables.Table, into map[string]int) error {
+func (a *asker) countRules(t *nftables.Table, into map[string]int) error {
 	attributes := []netlink.Attribute{{Type: unix.NFTA_RULE_TABLE, Data: []byte(t.Name + "\x00")}}
 	m, err := message(unix.NFT_MSG_GETRULE, byte(t.Family), netlink.Dump, attributes)
 	if err != nil {
 		return fmt.Errorf("list rules: %w", err)
 	}
-	err = ask(m, func(ad *netlink.AttributeDecoder) {
+	err = a.ask(m, func(ad *netlink.AttributeDecoder) {
 		if ad.Type() == unix.NFTA_RULE_CHAIN {
 			into[ad.String()]++
 		}
@@ -64,13 +79,8 @@ func message(kind uint16, family byte, flags netlink.HeaderFlags, attributes []n
 }
 
 // ask sends one message, and shows the attributes of all answers.
-func ask(m netlink.Message, see func(*netlink.AttributeDecoder)) error {
-	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	answers, err := c.Execute(m)
+func (a *asker) ask(m netlink.Message, see func(*netlink.AttributeDecoder)) error {
+	answers, err := a.conn.Execute(m)
 	if err != nil {
 		return err
 	}

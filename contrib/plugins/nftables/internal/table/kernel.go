@@ -161,7 +161,7 @@ type handles struct {
 }
 
 // look reads the shape of a table; nil if there is none.
-func look(c *nftables.Conn, t *nftables.Table) (*handles, error) {
+func look(c *nftables.Conn, a *asker, t *nftables.Table) (*handles, error) {
 	tables, err := c.ListTablesOfFamily(t.Family)
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
@@ -183,7 +183,7 @@ func look(c *nftables.Conn, t *nftables.Table) (*handles, error) {
 			h.chains[ch.Name] = 0
 		}
 	}
-	if err := countRules(t, h.chains); err != nil {
+	if err := a.countRules(t, h.chains); err != nil {
 		return nil, err
 	}
 	sets, err := c.GetSets(t)

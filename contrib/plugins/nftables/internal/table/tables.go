@@ -20,9 +20,10 @@ type Tables struct {
 	made     bool                   // they are in the kernel
 	picks    map[bool]map[pick]bool // chains of classes, by "is IPv6"
 
-	// conn is kept: to close one after a transaction waits until the kernel has
-	// freed what that deleted, some 15 ms.
-	conn *nftables.Conn
+	// These are kept: to close a connection after a transaction waits until the
+	// kernel has freed what that deleted, some 15 ms.
+	conn  *nftables.Conn
+	asker *asker
 }
 
 // Options say which tables.
@@ -58,7 +59,11 @@ func (t *Tables) connect() (*nftables.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.conn = c
+		a, err := newAsker()
+		if err != nil {
+			return nil, errors.Join(err, c.CloseLasting())
+		}
+		t.conn, t.asker = c, a
 	}
 	return t.conn, nil
 }
@@ -66,8 +71,8 @@ func (t *Tables) connect() (*nftables.Conn, error) {
 // Close gives up the connection to the kernel, where the tables stay.
 func (t *Tables) Close() {
 	if t.conn != nil {
-		_ = t.conn.CloseLasting()
-		t.conn = nil
+		_, _ = t.conn.CloseLasting(), t.asker.conn.Close()
+		t.conn, t.asker = nil, nil
 	}
 }
 
@@ -93,7 +98,7 @@ func (t *Tables) Load() (*Content, error) {
 	}
 	raw := make(elements)
 	for _, f := range t.families {
-		h, err := look(c, t.table(f))
+		h, err := look(c, t.asker, t.table(f))
 		if err != nil {
 			return nil, err
 		}
@@ -206,7 +211,7 @@ func (t *Tables) Check() error {
 		return err
 	}
 	for _, f := range t.families {
-		h, err := look(c, t.table(f))
+		h, err := look(c, t.asker, t.table(f))
 		if err != nil {
 			return err
 		}
@@ -313,15 +318,17 @@ func (t *Tables) Sync(ctx context.Context, found *Content, entries map[plan.Plac
 		raw = nil
 	}
 	w := newWriter(t)
-	want := make(elements)
-	for k, n := range counts {
-		want.renderService(k, n)
+	if len(raw) > 0 {
+		// What is not wanted goes first: an entry that is new may stand in its place.
+		want := make(elements)
+		for k, n := range counts {
+			want.renderService(k, n)
+		}
+		for at, e := range entries {
+			want.render(at, e)
+		}
+		w.remove(raw, want)
 	}
-	// What is not wanted goes first: an entry that is new may stand in its place.
-	for at, e := range entries {
-		want.render(at, e)
-	}
-	w.remove(raw, want)
 	for at, e := range entries {
 		one := make(elements)
 		one.render(at, e)

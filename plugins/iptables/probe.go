@@ -81,7 +81,7 @@ func (p *Provider) Probe(ctx context.Context) (dataplane.Report, error) {
 		return r.Report, nil
 	}
 	six := host.HasIPv6() // here, not apart
-	host.Apart(func(bool) {
+	host.Apart(func() {
 		r.family(t, host.V4, true)
 		if r.Verdict != dataplane.Unsupported {
 			r.family(t, host.V6, six)

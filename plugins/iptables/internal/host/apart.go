@@ -7,8 +7,8 @@ import (
 )
 
 // Apart runs f on a thread of its own, in a network namespace of its own if this
-// process may make one: then alone is true. Both are gone when f is done.
-func Apart(f func(alone bool)) {
+// process may make one, else where it is. Both are gone when f is done.
+func Apart(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -20,7 +20,8 @@ func Apart(f func(alone bool)) {
 			Apart(f)
 			return
 		}
-		f(unix.Unshare(unix.CLONE_NEWNET) == nil)
+		_ = unix.Unshare(unix.CLONE_NEWNET) // not permitted: f leaves nothing behind either
+		f()
 	}()
 	<-done
 }

@@ -142,7 +142,7 @@ func (a *Agent) start(ctx context.Context, signals <-chan os.Signal, opened *cle
 				a.log.Info("stopping", "reason", context.Cause(ctx).Error())
 				asked = true
 			case reload && err == nil:
-				a.reload()
+				asked = a.reloadUnless(ctx, signals)
 			}
 			return asked, err
 		case s := <-signals:
@@ -171,14 +171,55 @@ func (a *Agent) wait(ctx context.Context, signals <-chan os.Signal) {
 			a.log.Info("stopping", "reason", "asked over the API", "how", a.leaver.what())
 			return
 		case s := <-signals:
-			if s == syscall.SIGHUP {
-				a.reload()
-				continue
+			switch {
+			case s != syscall.SIGHUP:
+				a.log.Info("stopping", "reason", s.String())
+				return
+			case a.reloadUnless(ctx, signals):
+				return
 			}
-			a.log.Info("stopping", "reason", s.String())
-			return
 		}
 	}
+}
+
+// reloadUnless reloads. A stop that is asked for meanwhile cuts short what takes
+// long, the choice of data planes, and is reported. SIGHUP that comes meanwhile is
+// obeyed afterwards.
+func (a *Agent) reloadUnless(ctx context.Context, signals <-chan os.Signal) (stop bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for again := true; again && !stop; {
+		again = false
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.reload(ctx)
+		}()
+		asked := a.leaver.asked()
+		for reloading := true; reloading; {
+			select {
+			case <-done:
+				reloading = false
+			case <-asked:
+				asked = nil // wait says it
+				cancel()
+			case s := <-signals:
+				if s == syscall.SIGHUP {
+					again = true
+					continue
+				}
+				if !stop {
+					a.log.Info("stopping", "reason", s.String())
+				}
+				stop = true
+				cancel()
+			}
+		}
+		if ctx.Err() != nil {
+			return stop
+		}
+	}
+	return stop
 }
 
 // stop leaves and closes within shutdown_timeout, or returns early at a second

@@ -21,10 +21,17 @@ import (
 	"github.com/fairlead/fairlead/core/api/client"
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets the test binary be a data plane, under the name of one.
+func TestMain(m *testing.M) {
+	if strings.HasPrefix(filepath.Base(os.Args[0]), handshake.FilePrefix) {
+		os.Exit(bePlane())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // waitTimeout is for conditions that hold within milliseconds on an idle host.
 const waitTimeout = 20 * time.Second

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/membership"
@@ -36,6 +37,7 @@ type planes struct {
 	inForce context.Context
 	loops   map[string]*reconcile.Loop
 	source  *reconcile.Source
+	serving map[string]*sync.WaitGroup // calls to a provider, by its name
 }
 
 // startView follows membership with a view, and offers it to providers that
@@ -64,7 +66,7 @@ func (a *Agent) startView(c *cleanups) error {
 	c.add(func(context.Context) { seen.Unregister(a.opts.Metrics) })
 
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &planes{agent: a, views: views, metrics: metrics, ctx: ctx, cancel: cancel}
+	p := &planes{agent: a, views: views, metrics: metrics, ctx: ctx, cancel: cancel, serving: make(map[string]*sync.WaitGroup)}
 	p.flows = observe.New(observe.Config{Log: a.log.With("part", "observe"), Metrics: seen, Now: a.opts.Now})
 	from := a.members.Snapshot().Seq // an epoch taken after this shows as an event
 	p.renew()
@@ -98,16 +100,27 @@ func (a *Agent) startPlugins(ctx context.Context, c *cleanups) error {
 	return err
 }
 
-// reconfigurePlugins gives the plugins the settings in force, after a reload. Also
-// when nothing changed: what kept one from running may be corrected.
-func (a *Agent) reconfigurePlugins() {
-	host, now := a.host.Load(), a.settings.Load()
+// reconfigurePlugins gives the plugins these settings, after a reload. Also when
+// nothing changed: what kept one from running may be corrected.
+func (a *Agent) reconfigurePlugins(cfg *config.Config, origins config.Origins) {
+	host := a.host.Load()
 	if host == nil {
 		return
 	}
-	if err := host.Reconfigure(pluginhost.SettingsOf(now.Config, now.Origins)); err != nil {
+	if err := host.Reconfigure(pluginhost.SettingsOf(cfg, origins)); err != nil {
 		a.log.Error("the plugins keep their settings", "error", err)
 	}
+}
+
+// switchPlugins chooses the providers by another wish. What is not chosen any more
+// stays until all that takes its place is at work.
+func (a *Agent) switchPlugins(ctx context.Context, next Loaded) error {
+	host := a.host.Load()
+	if host == nil {
+		return errors.New("agent: this agent could host no data plane when it started: see its log, and restart it")
+	}
+	_, err := host.Rewish(ctx, pluginhost.WishOf(next.Config, next.Origins))
+	return err
 }
 
 func (a *Agent) hostConfig(loaded *Loaded, wish pluginhost.Wish) pluginhost.Config {
@@ -125,6 +138,9 @@ func (a *Agent) hostConfig(loaded *Loaded, wish pluginhost.Wish) pluginhost.Conf
 		Settings:   pluginhost.SettingsOf(loaded.Config, loaded.Origins),
 		Environ:    os.Environ(),
 		OnReady:    a.planes.ready,
+		OnLeave:    a.planes.leave,
+		Settled:    a.planes.lacks,
+		DrainTime:  a.planes.drainTime,
 		Log:        a.log.With("part", "pluginhost"),
 		Metrics:    a.opts.Metrics,
 		Now:        a.opts.Now,
@@ -172,8 +188,67 @@ func (p *planes) ready(provider pluginhost.Provider) {
 	defer p.mu.Unlock()
 	if p.ctx.Err() == nil {
 		p.flows.Add(provider.Name, provider.Client, provider.Lost)
-		p.running.Go(func() { p.serve(provider) })
+		calls := p.serving[provider.Name]
+		if calls == nil {
+			calls = &sync.WaitGroup{}
+			p.serving[provider.Name] = calls
+		}
+		calls.Add(1)
+		p.running.Go(func() {
+			defer calls.Done()
+			p.serve(provider)
+		})
 	}
+}
+
+// leave returns once nothing more is told to a provider whose last life is lost. Its
+// next life, if it is chosen again, begins with nothing.
+func (p *planes) leave(name string) {
+	p.mu.Lock()
+	calls := p.serving[name]
+	p.mu.Unlock()
+	if calls != nil {
+		calls.Wait()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.loops, name)
+}
+
+// lacks says what a provider has not been told yet, empty if nothing: it may take the
+// place of another one.
+func (p *planes) lacks(name string) string {
+	p.mu.Lock()
+	loop := p.loops[name]
+	p.mu.Unlock()
+	if loop == nil {
+		return "was told nothing yet"
+	}
+	switch s := loop.Status(); {
+	case s.Error != nil:
+		return "was not reconciled: " + s.Error.Error()
+	case !s.Connected || s.Generation == 0:
+		return "was told nothing yet"
+	case !s.Complete:
+		return "does not know all services yet"
+	}
+	return ""
+}
+
+// maxDrainTime bounds how long connections through a provider that goes may go on,
+// where a service sets no limit.
+const maxDrainTime = time.Hour
+
+// drainTime is the longest of all services; those without a limit have an hour.
+func (p *planes) drainTime() time.Duration {
+	longest := time.Duration(0)
+	for s := range p.views.Latest().Services() {
+		if s.Definition.DrainTime == 0 {
+			return maxDrainTime
+		}
+		longest = max(longest, s.Definition.DrainTime)
+	}
+	return min(longest, maxDrainTime)
 }
 
 func (p *planes) config(provider string) reconcile.Config {

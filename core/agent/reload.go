@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"maps"
 	"strings"
 
@@ -15,10 +16,15 @@ const (
 	reloadFailed        = "failed"
 )
 
+// keyDataplane is the key that lists the data planes.
+const keyDataplane = "dataplane"
+
 // reload reads the configuration again and applies what may change while the
 // agent runs. Each other key that differs is named: silence would let an
 // operator believe that it holds.
-func (a *Agent) reload() {
+//
+// ctx bounds the choice of other data planes; when it ends they stay as they are.
+func (a *Agent) reload(ctx context.Context) {
 	if a.opts.Reload == nil {
 		a.log.Warn("SIGHUP ignored: this agent has no configuration to read again")
 		return
@@ -33,13 +39,21 @@ func (a *Agent) reload() {
 	merged := *now.Config
 	result := reloadApplied
 	var applied, waiting []string
+	failed := func(key string, err error) {
+		result = reloadFailed
+		waiting = append(waiting, key)
+		a.log.Error("reload: a key was not applied", "key", key, "error", err)
+	}
 	appliers := a.appliers(next.Origins)
+	otherPlanes := false
 	for _, key := range config.Changed(now.Config, next.Config) {
+		if key.Path == keyDataplane {
+			otherPlanes = true // last of all: the choice rests on the settings of plugins
+			continue
+		}
 		if apply, ok := appliers[key.Path]; ok {
 			if err := apply(&merged, next.Config); err != nil {
-				result = reloadFailed
-				waiting = append(waiting, key.Path)
-				a.log.Error("reload: a key was not applied", "key", key.Path, "error", err)
+				failed(key.Path, err)
 				continue
 			}
 			applied = append(applied, key.Path)
@@ -51,11 +65,19 @@ func (a *Agent) reload() {
 		waiting = append(waiting, key.Path)
 		a.log.Warn("reload: this key changes at the next restart only", "key", key.Path)
 	}
+	a.reconfigurePlugins(&merged, mergeOrigins(now.Origins, next.Origins, waiting))
+	if otherPlanes {
+		if err := a.switchPlugins(ctx, next); err != nil {
+			failed(keyDataplane, err)
+		} else {
+			merged.Dataplane = next.Config.Dataplane
+			applied = append(applied, keyDataplane)
+		}
+	}
 	a.warn(next.Warnings)
 	a.metrics.reloads.WithLabelValues(result).Inc()
 	a.settings.Store(&Loaded{Config: &merged, Origins: mergeOrigins(now.Origins, next.Origins, waiting), Warnings: next.Warnings})
 	a.services.watched.look()
-	a.reconfigurePlugins()
 	a.log.Info("reloaded", "result", result, "applied", strings.Join(applied, ","))
 }
 

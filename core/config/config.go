@@ -26,7 +26,7 @@ type Config struct {
 	API       API       `section:"api."`
 	HTTP      HTTP      `section:"http."`
 	Store     Store     `section:"store."`
-	Dataplane Providers `key:"dataplane" doc:"Data-plane providers that run on this node; auto takes the best L4 plane that the kernel supports, off runs none."`
+	Dataplane Providers `key:"dataplane" live:"true" doc:"Data-plane providers that run on this node; auto takes the best L4 plane that the kernel supports, off runs none."`
 	Plugins   Plugins   `key:"plugins" default:"{}" live:"true" doc:"Settings of each plugin by its name, checked by the plugin itself; one of them is also FAIRLEAD_PLUGIN_<NAME>_<KEY>."`
 
 	VIPPools []netip.Prefix `key:"vip_pools" doc:"Prefixes from which service VIPs are allocated."`

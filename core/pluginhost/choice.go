@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/core/durable"
+	"github.com/fairlead/fairlead/dataplane"
 )
 
 // choiceFile is where a Decision is kept, in the state directory.
@@ -25,7 +26,22 @@ type Kept struct {
 	// or the plugins change; then it is decided anew. Empty: it is next time.
 	Key      string    `json:"key"`
 	At       time.Time `json:"at"`
+	Wish     Wish      `json:"wish"`
 	Decision Decision  `json:"decision"`
+	// Error is why the wish could not be granted; empty: it was.
+	Error string `json:"error,omitempty"`
+	// Infos are what the chosen said of themselves: with other settings two of
+	// them may capture the same connections.
+	Infos map[string]dataplane.Info `json:"infos"`
+}
+
+// findings are those of the chosen, with settings of now.
+func (k Kept) findings(config func(name string) []byte) map[string]Finding {
+	out := map[string]Finding{}
+	for _, c := range k.Decision.Chosen {
+		out[c.Name] = Finding{Name: c.Name, Installed: true, Info: k.Infos[c.Name], Config: config(c.Name)}
+	}
+	return out
 }
 
 // ReadChoice returns the decision that an agent with this state directory took

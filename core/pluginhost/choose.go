@@ -2,6 +2,7 @@ package pluginhost
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,41 +20,79 @@ import (
 //
 // faults are the errors of those that are chosen although they could not be
 // asked.
-func (h *Host) choose(ctx context.Context) (decision Decision, faults map[string]error, err error) {
-	if len(h.cfg.Wish.Names) == 0 {
-		return Decision{}, nil, nil
+func (h *Host) choose(ctx context.Context, wish Wish) (kept Kept, faults map[string]error, err error) {
+	if len(wish.Names) == 0 {
+		h.claims.settle(nil)
+		return Kept{Decision: Decision{}}, nil, nil
 	}
 	sockets := map[string]string{}
-	for _, name := range h.cfg.Wish.toProbe() {
+	for _, name := range wish.toProbe() {
 		sockets[name] = h.hosting(name).socket
 	}
-	key := choiceKey(h.cfg.Wish, h.discovery, sockets)
+	key := choiceKey(wish, h.Discovery(), sockets)
 	if kept, ok := ReadChoice(h.cfg.StateDir); ok && kept.Key == key {
-		h.log.Info("data plane as before: neither kernel, boot nor plugins changed", "chosen", names(kept.Decision), "since", kept.At)
-		h.warn(kept.Decision)
-		return kept.Decision, nil, nil
+		before := kept.findings(h.configOf)
+		if len(kept.Decision.conflicts(before)) == 0 {
+			h.log.Info("data plane as before: neither kernel, boot nor plugins changed", "chosen", names(kept.Decision), "since", kept.At)
+			h.warn(kept.Decision)
+			h.settle(kept.Decision, before)
+			return kept, nil, nil
+		}
 	}
-	found := h.findAll(ctx)
-	decision, err = Decide(h.cfg.Wish, found)
+	found := h.findAll(ctx, wish)
+	decision, err := Decide(wish, found)
 	if ctx.Err() != nil { // what was found then says nothing
-		return Decision{}, nil, fmt.Errorf("pluginhost: the choice of the data plane was cut short: %w", ctx.Err())
+		return Kept{}, nil, fmt.Errorf("pluginhost: the choice of the data plane was cut short: %w", ctx.Err())
 	}
-	h.tell(decision)
+	h.tell(wish, decision)
+	kept = Kept{At: h.cfg.Now().UTC().Truncate(time.Second), Wish: wish, Decision: decision, Infos: map[string]dataplane.Info{}}
 	if err != nil {
-		return decision, nil, err
+		kept.Error = err.Error() // for people only: it is decided anew next time
+		h.keepChoice(kept)
+		return kept, nil, err
 	}
 	faults = map[string]error{}
 	for _, c := range decision.Chosen {
 		faults[c.Name] = found[c.Name].Err
-		h.claims.reserve(c.Name, found[c.Name].Info)
+		info := found[c.Name].Info
+		info.ConfigSchema = nil
+		kept.Infos[c.Name] = info
 	}
-	if !h.lasting(found) {
-		key = "" // for people only
+	h.settle(decision, found)
+	if h.lasting(found) {
+		kept.Key = key
 	}
-	if err := writeChoice(h.cfg.StateDir, Kept{Key: key, At: h.cfg.Now().UTC().Truncate(time.Second), Decision: decision}); err != nil {
+	h.keepChoice(kept)
+	return kept, faults, nil
+}
+
+// settle lets the chosen claim what they capture.
+func (h *Host) settle(d Decision, found map[string]Finding) {
+	var chosen []Finding
+	for _, c := range d.Chosen {
+		chosen = append(chosen, found[c.Name])
+	}
+	h.claims.settle(chosen)
+}
+
+func (h *Host) keepChoice(k Kept) {
+	if err := writeChoice(h.cfg.StateDir, k); err != nil {
 		h.log.Warn("the choice of the data plane is not kept", "error", err)
 	}
-	return decision, faults, nil
+}
+
+// configOf returns the settings of a plugin as JSON. Whether they are right only
+// its schema says.
+func (h *Host) configOf(name string) []byte {
+	_, values, err := h.settingsOf(name).split(name, 0)
+	if err != nil {
+		return nil
+	}
+	text, err := json.Marshal(values)
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 // lasting reports whether a decision on what was found holds until kernel, boot
@@ -62,7 +101,7 @@ func (h *Host) choose(ctx context.Context) (decision Decision, faults map[string
 // a provider that runs by itself came later.
 func (h *Host) lasting(found map[string]Finding) bool {
 	for name, f := range found {
-		c, _ := h.discovery.Find(name)
+		c, _ := h.Discovery().Find(name)
 		if f.Installed && c.Refused == nil && (f.Err != nil || f.Report.Verdict == dataplane.Inconclusive) {
 			return false
 		}
@@ -71,8 +110,8 @@ func (h *Host) lasting(found map[string]Finding) bool {
 }
 
 // tell logs a decision once, with everything it rests on.
-func (h *Host) tell(d Decision) {
-	attrs := []any{"wish", strings.Join(h.cfg.Wish.Names, ","), "chosen", names(d)}
+func (h *Host) tell(wish Wish, d Decision) {
+	attrs := []any{"wish", strings.Join(wish.Names, ","), "chosen", names(d)}
 	for _, r := range d.Rejected {
 		attrs = append(attrs, "not_"+strings.ReplaceAll(r.Name, "-", "_"), r.Refusal.Error())
 	}
@@ -95,11 +134,11 @@ func names(d Decision) string {
 }
 
 // findAll probes all that come into question, at the same time.
-func (h *Host) findAll(ctx context.Context) map[string]Finding {
+func (h *Host) findAll(ctx context.Context, wish Wish) map[string]Finding {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	found := map[string]Finding{}
-	for _, name := range h.cfg.Wish.toProbe() {
+	for _, name := range wish.toProbe() {
 		wg.Go(func() {
 			f := h.Find(ctx, name)
 			mu.Lock()
@@ -140,7 +179,7 @@ func (h *Host) Identify(ctx context.Context, name string) Finding {
 }
 
 func (h *Host) find(ctx context.Context, name string, ask func(*Finding, *instance) error) Finding {
-	f := Finding{Name: name}
+	f := Finding{Name: name, Config: h.configOf(name)}
 	f.Err = h.visit(ctx, name, func(i *instance) error {
 		f.Info = i.info
 		return ask(&f, i)

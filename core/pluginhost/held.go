@@ -55,13 +55,20 @@ type claims struct {
 	holder map[dataplane.Scope]string
 }
 
-// reserve notes what was found of a provider that was chosen.
-func (c *claims) reserve(name string, info dataplane.Info) { _ = c.take(name, info) }
+// settle notes what is known of the providers that were chosen, in place of all
+// before. A provider that was not chosen any more claims nothing.
+func (c *claims) settle(chosen []Finding) {
+	c.mu.Lock()
+	c.holder = map[dataplane.Scope]string{}
+	c.mu.Unlock()
+	for _, f := range chosen {
+		_ = c.take(f.Name, f.captured()) // Decide found no conflict
+	}
+}
 
-// take notes the scopes of a provider in place of those it had. It is an error
-// if another has one of them, and then nothing changes.
-func (c *claims) take(name string, info dataplane.Info) error {
-	scopes := capturedBy(info)
+// take notes the scopes that a provider captures in place of those it had. It is an
+// error if another has one of them, and then nothing changes.
+func (c *claims) take(name string, scopes []dataplane.Scope) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, scope := range scopes {
@@ -79,15 +86,5 @@ func (c *claims) take(name string, info dataplane.Info) error {
 		next[scope] = name
 	}
 	c.holder = next
-	return nil
-}
-
-// capturedBy returns the scopes in which no second provider may be.
-func capturedBy(info dataplane.Info) []dataplane.Scope {
-	for _, layer := range info.Layers {
-		if layer == dataplane.L4 {
-			return info.Scopes
-		}
-	}
 	return nil
 }

@@ -47,6 +47,16 @@ type Config struct {
 	// OnReady is called for each life of a provider, from its own goroutine,
 	// and does not block. Optional.
 	OnReady func(Provider)
+	// OnLeave is called for a provider that is about to be cleaned, as another one
+	// is in its place or nobody wants it. It returns once nobody tells the provider
+	// anything any more. Optional.
+	OnLeave func(name string)
+	// Settled says what a provider that is ready still lacks to do its work, empty
+	// if nothing: one that is to go waits for that. Optional: then it lacks nothing.
+	Settled func(name string) string
+	// DrainTime is how long connections through a provider that goes may go on;
+	// optional, and Timing.Drain without it.
+	DrainTime func() time.Duration
 
 	// Log takes what the Host and its plugins have to say; optional.
 	Log     *slog.Logger
@@ -89,11 +99,19 @@ type Host struct {
 
 	claims claims
 
+	switching sync.Mutex         // of Start and Rewish
+	breakOff  context.CancelFunc // ends the leaves under way, to be gone on with
+	leaving   sync.WaitGroup     // they
+
+	ownedMu sync.Mutex
+	owned   []owned
+
 	mu          sync.Mutex
 	settings    map[string]Settings // cfg's, or those that came after
 	discovery   Discovery
-	decision    Decision
-	supervisors []*supervisor
+	kept        Kept
+	supervisors []*supervisor // of the chosen
+	leavers     []*leaver     // of others that have or had something in the system
 }
 
 // New finds the plugins, opens the run directory and returns a Host that runs nothing yet.
@@ -140,8 +158,14 @@ func (h *Host) Start(ctx context.Context) (Decision, error) {
 	}
 	// First of all, as what they hold would spoil the probes.
 	ended := sweep(h.run, func(r record) bool { return r.Serve }, h.cfg.Timing.Terminate)
-	decision, faults, err := h.choose(ctx)
+	h.switching.Lock()
+	defer h.switching.Unlock()
+	kept, faults, err := h.choose(ctx, h.cfg.Wish)
+	decision := kept.Decision
 	if err != nil {
+		if kept.Error != "" {
+			h.keepChoice(kept)
+		}
 		return decision, err
 	}
 	ended = append(ended, sweep(h.run, func(r record) bool {
@@ -150,26 +174,93 @@ func (h *Host) Start(ctx context.Context) (Decision, error) {
 	if len(ended) > 0 {
 		h.log.Warn("ended plugins that an agent before this one left", "plugins", ended)
 	}
-	for _, c := range decision.Chosen {
-		if err := h.stateDir(c.Name); err != nil {
-			return decision, err
-		}
+	if h.owned, err = readOwned(h.cfg.StateDir); err != nil {
+		h.log.Warn("data planes that are not chosen any more may have left something", "error", err)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.decision = decision
-	for _, c := range decision.Chosen {
-		h.supervise(c, faults[c.Name])
-	}
-	return decision, nil
+	return decision, h.switchTo(kept, faults)
 }
 
-func (h *Host) supervise(c Choice, fault error) {
-	h.metrics.prepare(c.Name)
-	s := newSupervisor(h, c.Name)
-	s.unproved = c.Fault != ""
-	h.supervisors = append(h.supervisors, s)
-	h.wg.Go(func() { s.run(h.ctx, fault) })
+// Rewish chooses anew by another wish, and runs what was chosen. What is not chosen
+// any more goes once all that takes its place is at work, and is cleaned then. On an
+// error all stays as it is. ctx bounds the choice.
+func (h *Host) Rewish(ctx context.Context, wish Wish) (Decision, error) {
+	h.switching.Lock()
+	defer h.switching.Unlock()
+	h.mu.Lock()
+	h.discovery = Discover(h.cfg.Search)
+	h.mu.Unlock()
+	kept, faults, err := h.choose(ctx, wish)
+	if err != nil {
+		return kept.Decision, err
+	}
+	return kept.Decision, h.switchTo(kept, faults)
+}
+
+// switchTo runs what was chosen, and takes leave of all else. The caller has the
+// switching.
+func (h *Host) switchTo(kept Kept, faults map[string]error) error {
+	decision := kept.Decision
+	for _, c := range decision.Chosen {
+		if err := h.stateDir(c.Name); err != nil {
+			return err
+		}
+	}
+	if h.breakOff != nil {
+		h.breakOff()
+		h.leaving.Wait()
+	}
+	before := h.takeBack(decision)
+	h.mu.Lock()
+	h.kept = kept
+	h.metrics.decided(decision)
+	var next, removed []*supervisor
+	for _, c := range decision.Chosen {
+		i := slices.IndexFunc(before, func(s *supervisor) bool { return s.name == c.Name })
+		if i >= 0 {
+			before[i].retiring.Store(false)
+			next = append(next, before[i])
+			continue
+		}
+		h.metrics.prepare(c.Name)
+		s := newSupervisor(h, c.Name)
+		s.unproved = c.Fault != ""
+		next = append(next, s)
+		h.wg.Go(func() {
+			defer close(s.done)
+			s.run(s.ctx, faults[c.Name])
+		})
+	}
+	for _, s := range before {
+		if !slices.Contains(next, s) {
+			s.retiring.Store(true)
+			removed = append(removed, s)
+		}
+	}
+	h.supervisors = next
+	h.mu.Unlock()
+	h.beginLeaves(removed, decision)
+	return nil
+}
+
+// takeBack returns all supervisors of now, with those of leaves that were broken off
+// before they parted. Of what parted and is chosen again it ends the process: the
+// next one finds what is left.
+func (h *Host) takeBack(decision Decision) []*supervisor {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := slices.Clone(h.supervisors)
+	h.leavers = slices.DeleteFunc(h.leavers, func(l *leaver) bool {
+		if s := l.supervisor(); s != nil {
+			all = append(all, s)
+			return true
+		}
+		if !decision.runs(l.Name) || l.Instance != h.instanceID(l.Name) {
+			return false
+		}
+		l.end()
+		return true
+	})
+	return all
 }
 
 // Stop ends all children and lets go of all others; those that are to outlive
@@ -178,12 +269,17 @@ func (h *Host) Stop() {
 	h.stop.Do(func() {
 		h.cancel()
 		h.wg.Wait()
+		h.leaving.Wait()
+		for _, l := range h.leavers {
+			l.end()
+		}
 		h.metrics.unregister()
 		h.run.close()
 	})
 }
 
-// Status returns the state of each provider that was chosen, by name.
+// Status returns the state of each provider that was chosen, and of those of which
+// the agent takes leave, by name.
 func (h *Host) Status() []Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,7 +287,10 @@ func (h *Host) Status() []Status {
 	for _, s := range h.supervisors {
 		out = append(out, s.snapshot())
 	}
-	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
+	for _, l := range h.leavers {
+		out = append(out, l.status())
+	}
+	slices.SortStableFunc(out, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -199,7 +298,26 @@ func (h *Host) Status() []Status {
 func (h *Host) Decision() Decision {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.decision
+	return h.kept.Decision
+}
+
+// Explain returns the decision in force with all that it rests on, and the data
+// planes that the agent takes leave of.
+func (h *Host) Explain() (Kept, []Leave) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	leaves := []Leave{}
+	for _, l := range h.leavers {
+		leaves = append(leaves, Leave{l.Name, l.Instance, l.waitsFor()})
+	}
+	return h.kept, leaves
+}
+
+// chosen returns the supervisors of what was chosen.
+func (h *Host) chosen() []*supervisor {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.supervisors)
 }
 
 // Discovery returns the plugins that New found.

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -204,6 +205,27 @@ func (i *instance) probe(ctx context.Context) (dataplane.Report, error) {
 
 func verdicts() []dataplane.Verdict {
 	return []dataplane.Verdict{dataplane.Supported, dataplane.Degraded, dataplane.Unsupported, dataplane.Inconclusive}
+}
+
+// cleanup removes, or names, what the provider has in the system.
+func (i *instance) cleanup(ctx context.Context, patience time.Duration, what dataplane.CleanupOptions) ([]dataplane.CleanupItem, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answer, err := i.client.Cleanup(ctx, transfer.EncodeCleanup(what))
+	if err != nil {
+		return nil, fmt.Errorf("%s: cleanup: %w", i.name, transfer.FromWire(err))
+	}
+	return transfer.DecodeCleanupItems(answer), nil
+}
+
+// running reports whether the process is there, or the connection to one that is
+// not ours.
+func (i *instance) running() bool {
+	if i.proc != nil {
+		return !i.proc.ended(0)
+	}
+	state := i.conn.GetState()
+	return state != connectivity.TransientFailure && state != connectivity.Shutdown
 }
 
 // leave lets go of an instance without ending its process.

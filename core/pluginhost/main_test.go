@@ -37,7 +37,7 @@ const patience = 30 * time.Second
 func hurry() Timing {
 	t := DefaultTiming()
 	t.Health, t.Answer, t.DataPath = 50*time.Millisecond, time.Second, 100*time.Millisecond
-	t.Redial, t.Look = 20*time.Millisecond, 20*time.Millisecond
+	t.Redial, t.Look, t.Follow = 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
 	t.Backoff.First, t.Backoff.Most = 10*time.Millisecond, 100*time.Millisecond
 	return t
 }
@@ -82,10 +82,15 @@ func install(t *testing.T, dir, name string, b behaviour) string {
 		err = os.WriteFile(behaviourPath(path), text, 0o644)
 	}
 	if err == nil {
-		_ = os.Remove(path)
-		if err = os.Link(executable(t), path); err != nil {
-			err = copyFile(executable(t), path)
+		// A host may be looking for it: it is there as a whole or not at all.
+		fresh := filepath.Join(dir, ".new-"+name)
+		if err = os.Link(executable(t), fresh); err != nil {
+			err = copyFile(executable(t), fresh)
 		}
+		if err == nil {
+			err = os.Rename(fresh, path)
+		}
+		_ = os.Remove(fresh) // there still if it is the same file as before
 	}
 	if err != nil {
 		t.Fatal(err)

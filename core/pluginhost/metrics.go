@@ -14,6 +14,8 @@ type metrics struct {
 	losses      *prometheus.CounterVec // plugin
 	unanswered  *prometheus.CounterVec // plugin
 	linesLost   *prometheus.CounterVec // plugin
+	chosen      *prometheus.GaugeVec   // provider, how
+	rejected    *prometheus.GaugeVec   // provider, verdict
 	registry    prometheus.Registerer
 	collections []prometheus.Collector
 }
@@ -38,7 +40,13 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	m.losses = counter("fairlead_plugin_losses_total", "Times that a plugin which was ready ended, hung or broke its connection.", "plugin")
 	m.unanswered = counter("fairlead_plugin_health_unanswered_total", "Questions whether the process answers that got no answer in time.", "plugin")
 	m.linesLost = counter("fairlead_plugin_log_lines_dropped_total", "Lines of a plugin that were more than the log takes.", "plugin")
-	m.collections = append(m.collections, m.state)
+	m.chosen = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "fairlead_dataplane_chosen", Help: "1 for each provider that the choice has, by how it came to that: named or auto.",
+	}, []string{"provider", "how"})
+	m.rejected = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "fairlead_dataplane_rejected", Help: "1 for each provider that came into question and was not chosen, with the verdict of its probe.",
+	}, []string{"provider", "verdict"})
+	m.collections = append(m.collections, m.state, m.chosen, m.rejected)
 	for i, c := range m.collections {
 		if err := registry.Register(c); err != nil {
 			for _, done := range m.collections[:i] {
@@ -65,6 +73,40 @@ func (m *metrics) prepare(plugin string) {
 	m.losses.WithLabelValues(plugin)
 	m.unanswered.WithLabelValues(plugin)
 	m.linesLost.WithLabelValues(plugin)
+}
+
+// How a provider came to be chosen, and what stands in place of a verdict.
+const (
+	howNamed   = "named"
+	howAuto    = "auto"
+	verdictNot = "none" // it is not installed, is refused, or could not be asked
+)
+
+// decided shows a decision in place of the one before.
+func (m *metrics) decided(d Decision) {
+	m.chosen.Reset()
+	m.rejected.Reset()
+	for _, c := range d.Chosen {
+		how := howNamed
+		if c.Auto {
+			how = howAuto
+		}
+		m.chosen.WithLabelValues(c.Name, how).Set(1)
+	}
+	for _, r := range d.Rejected {
+		verdict := verdictNot
+		for _, c := range d.Considered {
+			if c.Name == r.Name && c.Verdict != "" {
+				verdict = c.Verdict
+			}
+		}
+		m.rejected.WithLabelValues(r.Name, verdict).Set(1)
+	}
+}
+
+// forget ends the series of the state of a plugin that is not hosted any more.
+func (m *metrics) forget(plugin string) {
+	m.state.DeletePartialMatch(prometheus.Labels{"plugin": plugin})
 }
 
 func (m *metrics) set(plugin string, state State) {

@@ -38,6 +38,11 @@ type behaviour struct {
 	Schema  string            `json:"schema"`
 	Out     string            `json:"out"` // a file for what it sees: environment, rights, configuration
 	Delay   time.Duration     `json:"delay"`
+
+	Rules   []dataplane.ScopeRule `json:"rules"`
+	Dir     string                `json:"dir"`     // what it programs
+	Events  string                `json:"events"`  // a file for the calls that alter something, in their order
+	Pending int                   `json:"pending"` // calls of Cleanup that leave something for now
 }
 
 func behaviourPath(plugin string) string {
@@ -58,7 +63,7 @@ func bePlugin() int {
 	if b.Name == "" {
 		b.Name = strings.TrimPrefix(filepath.Base(os.Args[0]), handshake.FilePrefix)
 	}
-	p := &provider{Provider: fake.New(), b: b}
+	p := &provider{Provider: fake.NewIn(b.Dir), b: b}
 	switch b.Mode {
 	case "":
 	case "garbage":
@@ -147,7 +152,37 @@ func (p *provider) Info() dataplane.Info {
 	if p.b.Schema != "" {
 		i.ConfigSchema = []byte(p.b.Schema)
 	}
+	i.ScopeRules = p.b.Rules
 	return i
+}
+
+// note writes down a call.
+func (p *provider) note(call string) {
+	if p.b.Events == "" {
+		return
+	}
+	f, err := os.OpenFile(p.b.Events, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	fmt.Fprintln(f, p.b.Name, call)
+}
+
+func (p *provider) Cleanup(ctx context.Context, what dataplane.CleanupOptions) ([]dataplane.CleanupItem, error) {
+	if p.b.Mode == "call-cleanup-fails" {
+		return nil, errors.New("the broom is broken")
+	}
+	if what.Linger {
+		p.note("cleanup, lingering")
+		text, _ := os.ReadFile(p.b.Events)
+		if p.b.Pending > 0 && strings.Count(string(text), p.b.Name+" cleanup, lingering") <= p.b.Pending {
+			return []dataplane.CleanupItem{{Object: "rule", Result: dataplane.Pending, Message: "two connections", InstanceID: what.InstanceID}}, nil
+		}
+	} else {
+		p.note("cleanup")
+	}
+	return p.Provider.Cleanup(ctx, what)
 }
 
 func (p *provider) Probe(ctx context.Context) (dataplane.Report, error) {
@@ -180,6 +215,7 @@ func (p *provider) Configure(ctx context.Context, c dataplane.Config) ([]datapla
 		}
 	}
 	p.tell(c)
+	p.note("configure")
 	if p.b.Schema != "" {
 		return []dataplane.Diagnostic{{Path: "listen", Message: "is unusual"}}, nil
 	}

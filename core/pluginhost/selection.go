@@ -18,10 +18,10 @@ func autoOrder() []string { return []string{"ebpf", "nftables", "iptables"} }
 
 // Wish is what the configuration asks for.
 type Wish struct {
-	Names []string // auto, and names of providers
+	Names []string `json:"names"` // auto, and names of providers
 	// Written says that somebody wrote the list. One that is a default asks for
 	// what may be missing.
-	Written bool
+	Written bool `json:"written"`
 }
 
 // toProbe returns the names that have to be probed to grant the wish.
@@ -44,6 +44,7 @@ type Finding struct {
 	Installed bool
 	Err       error // it is refused, does not start, or cannot be asked
 	Info      dataplane.Info
+	Config    []byte // its settings, as JSON: what it captures may depend on them
 	Report    dataplane.Report
 }
 
@@ -52,6 +53,27 @@ type Decision struct {
 	Chosen   []Choice   `json:"chosen"`
 	Rejected []Rejected `json:"rejected"`
 	Warnings []string   `json:"warnings"`
+	// Considered is what was found of each that came into question, by name.
+	Considered []Considered `json:"considered,omitempty"`
+}
+
+// Considered is what was found of a provider that came into question.
+type Considered struct {
+	Name    string        `json:"name"`
+	Verdict string        `json:"verdict"` // empty: it could not be asked
+	Version string        `json:"version"`
+	Scopes  []string      `json:"scopes"` // whose traffic it captures with its settings
+	Fault   string        `json:"fault"`  // why it could not be asked
+	Checks  []FailedCheck `json:"checks"` // those that did not pass, required ones first
+}
+
+// FailedCheck is a check of a probe that did not pass.
+type FailedCheck struct {
+	ID       string `json:"id"`
+	Required bool   `json:"required"`
+	Result   string `json:"result"`
+	Reason   string `json:"reason"`
+	Remedy   string `json:"remedy"`
 }
 
 // Choice is a provider that runs.
@@ -81,7 +103,7 @@ type Rejected struct {
 // none, which is a warning. Two providers of L4 with one scope would capture the
 // same connections: an error.
 func Decide(w Wish, found map[string]Finding) (Decision, error) {
-	d := Decision{Chosen: []Choice{}, Rejected: []Rejected{}, Warnings: []string{}}
+	d := Decision{Chosen: []Choice{}, Rejected: []Rejected{}, Warnings: []string{}, Considered: considered(w, found)}
 	var errs []error
 	for _, name := range w.Names {
 		if name == Auto {
@@ -106,8 +128,40 @@ func Decide(w Wish, found map[string]Finding) (Decision, error) {
 		}
 		d.take(f, false)
 	}
-	errs = append(errs, d.conflicts(found)...)
-	return d, errors.Join(errs...)
+	return d, errors.Join(append(errs, d.conflicts(found)...)...)
+}
+
+// considered lists what was found, by name.
+func considered(w Wish, found map[string]Finding) []Considered {
+	var out []Considered
+	for _, name := range w.toProbe() {
+		f := found[name]
+		c := Considered{Name: name, Version: f.Info.Version, Scopes: []string{}, Checks: []FailedCheck{}}
+		for _, s := range f.Info.ScopesWith(f.Config) {
+			c.Scopes = append(c.Scopes, s.String())
+		}
+		switch {
+		case !f.Installed:
+			c.Fault = errNotInstalled.Error()
+		case f.Err != nil:
+			c.Fault = f.Err.Error()
+		default:
+			c.Verdict = f.Report.Verdict.String()
+		}
+		for _, check := range failedChecks(f.Report) {
+			c.Checks = append(c.Checks, FailedCheck{check.ID, check.Required, check.Result.String(), check.Reason, check.Remedy})
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// uncertain reports whether nobody knows if a provider could work here: it is there,
+// and could not be asked or tested.
+func (d Decision) uncertain(name string) bool {
+	return slices.ContainsFunc(d.Considered, func(c Considered) bool {
+		return c.Name == name && (c.Verdict == dataplane.Inconclusive.String() || c.Verdict == "" && c.Fault != errNotInstalled.Error())
+	})
 }
 
 func (d *Decision) warn(format string, args ...any) {
@@ -139,6 +193,9 @@ func (d *Decision) auto(w Wish, found map[string]Finding) {
 		better := best == nil || best.Report.Verdict == dataplane.Degraded && f.Report.Verdict == dataplane.Supported
 		if why := f.againstAuto(); why != nil {
 			d.Rejected = append(d.Rejected, Rejected{name, *why})
+			if f.Installed && (f.Err != nil || f.Report.Verdict == dataplane.Inconclusive) {
+				d.warn("auto passes over %s, of which nobody knows whether it works here: %v", name, why)
+			}
 		} else if better {
 			if best != nil {
 				d.Rejected = append(d.Rejected, Rejected{best.Name, Refusal{"DEGRADED: " + reasons(best.Report), name + " is SUPPORTED"}})
@@ -192,20 +249,36 @@ func (d *Decision) conflicts(found map[string]Finding) []error {
 	var errs []error
 	holder := map[dataplane.Scope]string{}
 	for _, c := range d.Chosen {
-		info := found[c.Name].Info
-		if !slices.Contains(info.Layers, dataplane.L4) {
-			continue
-		}
-		for _, scope := range info.Scopes {
+		f := found[c.Name]
+		for _, scope := range f.captured() {
 			other, taken := holder[scope]
 			if !taken {
 				holder[scope] = c.Name
 				continue
 			}
-			errs = append(errs, fmt.Errorf("pluginhost: dataplane has two L4 providers for %v traffic, %s and %s, which would capture the same connections: keep one", scope, other, c.Name))
+			errs = append(errs, fmt.Errorf("pluginhost: dataplane has two L4 providers for %v traffic, %s and %s, which would capture the same connections: keep one%s",
+				scope, other, c.Name, found[other].without(scope)+f.without(scope)))
 		}
 	}
 	return errs
+}
+
+// captured returns the scopes in which no second provider may be.
+func (f Finding) captured() []dataplane.Scope {
+	if !slices.Contains(f.Info.Layers, dataplane.L4) {
+		return nil
+	}
+	return f.Info.ScopesWith(f.Config)
+}
+
+// without says which setting keeps a provider out of a scope, if one does.
+func (f Finding) without(scope dataplane.Scope) string {
+	for _, r := range f.Info.ScopeRules {
+		if !slices.Contains(r.Scopes, scope) {
+			return fmt.Sprintf(", or set plugins.%s.%s to %s", f.Name, r.Setting, r.Value)
+		}
+	}
+	return ""
 }
 
 // reasons lists the checks that did not pass, required ones first.
@@ -223,10 +296,21 @@ func remedies(r dataplane.Report) string {
 
 func failed(r dataplane.Report, say func(dataplane.Check) string) []string {
 	var out []string
+	for _, c := range failedChecks(r) {
+		if text := say(c); text != "" {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// failedChecks are those that did not pass, required ones first.
+func failedChecks(r dataplane.Report) []dataplane.Check {
+	var out []dataplane.Check
 	for _, required := range []bool{true, false} {
 		for _, c := range r.Checks {
-			if c.Required == required && c.Result != dataplane.Supported && say(c) != "" {
-				out = append(out, say(c))
+			if c.Required == required && c.Result != dataplane.Supported {
+				out = append(out, c)
 			}
 		}
 	}

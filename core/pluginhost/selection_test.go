@@ -2,10 +2,15 @@ package pluginhost
 
 import (
 	"errors"
+	"net/http/httptest"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -133,7 +138,7 @@ func TestClaims(t *testing.T) {
 		{"d", info(dataplane.L4, dataplane.ScopeForwarded), ""},
 		{"a", info(dataplane.L4, dataplane.ScopeForwarded), "as d does"},
 	} {
-		err := c.take(step.name, step.info)
+		err := c.take(step.name, Finding{Info: step.info}.captured())
 		if (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err) {
 			t.Errorf("step %d, %s: %v, want %q", i, step.name, err, step.err)
 		}
@@ -248,5 +253,117 @@ func TestNoWishRunsNothing(t *testing.T) {
 	h := r.start()
 	if d := h.Decision(); len(d.Chosen)+len(d.Rejected)+len(d.Warnings) != 0 || len(h.Status()) != 0 {
 		t.Errorf("decision is %+v", d)
+	}
+}
+
+// Two providers of one scope go together where a setting leaves it to one of them,
+// and the error says which.
+func TestScopesThatDependOnSettings(t *testing.T) {
+	both, far := []dataplane.Scope{dataplane.ScopeLocal, dataplane.ScopeForwarded}, []dataplane.Scope{dataplane.ScopeForwarded}
+	ebpf := found("ebpf", dataplane.L4, dataplane.Supported, dataplane.ScopeLocal)
+	iptables := found("iptables", dataplane.L4, dataplane.Supported, both...)
+	iptables.Info.ScopeRules = []dataplane.ScopeRule{{Setting: "mode", Value: "forwarded", Scopes: far}}
+	wish := Wish{Names: []string{"ebpf", "iptables"}, Written: true}
+	_, err := Decide(wish, map[string]Finding{"ebpf": ebpf, "iptables": iptables})
+	if err == nil || !strings.Contains(err.Error(), "two L4 providers for local traffic, ebpf and iptables") || !strings.Contains(err.Error(), "set plugins.iptables.mode to forwarded") {
+		t.Errorf("error is %v", err)
+	}
+	iptables.Config = []byte(`{"mode": "forwarded"}`)
+	d, err := Decide(wish, map[string]Finding{"ebpf": ebpf, "iptables": iptables})
+	if err != nil || names(d) != "ebpf,iptables" {
+		t.Errorf("chosen %s, %v", names(d), err)
+	}
+	if c := d.Considered[1]; c.Name != "iptables" || len(c.Scopes) != 1 || c.Scopes[0] != "forwarded" {
+		t.Errorf("considered %+v", d.Considered)
+	}
+}
+
+// A choice that is kept holds for settings under which it is none of two providers
+// that capture the same connections.
+func TestKeptChoiceAndOtherSettings(t *testing.T) {
+	r := newRig(t, "a", "b")
+	rules := []dataplane.ScopeRule{{Setting: "mode", Value: "far", Scopes: []dataplane.Scope{dataplane.ScopeForwarded}}}
+	r.install("a", behaviour{})
+	r.install("b", behaviour{Rules: rules, Schema: `{"properties": {"mode": {"type": "string"}}}`})
+	far := map[string]Settings{"b": {Values: map[string]any{"mode": "far"}}}
+	for _, step := range []struct {
+		settings map[string]Settings
+		err      string
+		log      string
+	}{
+		{nil, "capture the same connections", "data plane chosen"},
+		{far, "", "data plane chosen"},
+		{far, "", "data plane as before"},
+		{nil, "capture the same connections", "data plane chosen"},
+	} {
+		r.cfg.Settings = step.settings
+		before := len(r.log.String())
+		h := r.host()
+		_, err := h.Start(t.Context())
+		if (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err) {
+			t.Errorf("with %v: %v", step.settings, err)
+		}
+		if log := r.log.String()[before:]; !strings.Contains(log, step.log) {
+			t.Errorf("with %v: %s", step.settings, log)
+		}
+		if err == nil {
+			r.nextReady()
+			r.nextReady()
+		}
+		h.Stop()
+	}
+	kept, ok := ReadChoice(r.cfg.StateDir)
+	if !ok || kept.Key != "" || !strings.Contains(kept.Error, "capture the same connections") || len(kept.Decision.Considered) != 2 {
+		t.Errorf("for people there is %+v", kept)
+	}
+}
+
+// The decision says of each candidate what its probe found, and metrics show it.
+func TestDecisionIsExplained(t *testing.T) {
+	r := newRig(t, Auto)
+	r.install("ebpf", behaviour{Verdict: dataplane.Unsupported})
+	r.install("iptables", behaviour{Verdict: dataplane.Degraded})
+	h := r.start()
+	r.nextReady()
+	kept, leaves := h.Explain()
+	if len(leaves) != 0 || kept.At.IsZero() || strings.Join(kept.Wish.Names, ",") != Auto {
+		t.Errorf("explained by %+v", kept)
+	}
+	byName := map[string]Considered{}
+	for _, c := range kept.Decision.Considered {
+		byName[c.Name] = c
+	}
+	want := FailedCheck{"kernel-moon", true, "UNSUPPORTED", "no moon", "wait for the night"}
+	if c := byName["ebpf"]; c.Verdict != "UNSUPPORTED" || len(c.Checks) != 1 || c.Checks[0] != want {
+		t.Errorf("ebpf: %+v", c)
+	}
+	if c := byName["nftables"]; c.Verdict != "" || c.Fault != "it is not installed" {
+		t.Errorf("nftables: %+v", c)
+	}
+	again, ok := ReadChoice(r.cfg.StateDir)
+	if !ok || !reflect.DeepEqual(again, kept) {
+		t.Errorf("kept is\n%+v, in force\n%+v", again, kept)
+	}
+	wantMetrics(t, r.registry, `fairlead_dataplane_chosen{how="auto",provider="iptables"} 1`,
+		`fairlead_dataplane_rejected{provider="ebpf",verdict="UNSUPPORTED"} 1`, `fairlead_dataplane_rejected{provider="nftables",verdict="none"} 1`)
+	if _, err := h.Rewish(t.Context(), Wish{Names: []string{"iptables"}, Written: true}); err != nil {
+		t.Fatal(err)
+	}
+	wantMetrics(t, r.registry, `fairlead_dataplane_chosen{how="named",provider="iptables"} 1`)
+}
+
+// wantMetrics fails unless the metrics of the choice are these.
+func wantMetrics(t *testing.T, registry *prometheus.Registry, want ...string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	var got []string
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "fairlead_dataplane_") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("metrics say\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

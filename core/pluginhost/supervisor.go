@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -31,10 +32,11 @@ const (
 	StateRefused    State = "refused"  // its file may not be run, or is gone
 	StateRejected   State = "rejected" // its settings are wrong
 	StateStopped    State = "stopped"
+	StateLeaving    State = "leaving" // it was not chosen any more, and is being cleaned
 )
 
 func states() []State {
-	return []State{StateDiscovered, StateStarting, StateConfigured, StateReady, StateBackoff, StateCrashLoop, StateRefused, StateRejected, StateStopped}
+	return []State{StateDiscovered, StateStarting, StateConfigured, StateReady, StateBackoff, StateCrashLoop, StateRefused, StateRejected, StateStopped, StateLeaving}
 }
 
 // down reports whether a provider does not run and waits for something.
@@ -77,20 +79,81 @@ type supervisor struct {
 	said   string      // the last failure as logged
 	// unproved: it could not be asked, as it was chosen, whether it works here.
 	unproved bool
+	retiring atomic.Bool // another one takes its place: it claims nothing any more
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	parting chan struct{} // closed when another one takes over what runs
+	done    chan struct{} // closed when run has ended
+	handed  *instance     // what ran then; valid once done is closed
 
 	mu      sync.Mutex
 	status  Status
+	now     *instance     // that is ready; nil: none is
+	given   string        // the instance id that it was configured with
 	changed chan struct{} // closed and replaced with each change of status
 }
 
 func newSupervisor(h *Host, name string) *supervisor {
 	s := &supervisor{
 		host: h, name: name, losses: losses{rule: h.cfg.Timing.Backoff}, asked: make(chan string, 1), changed: make(chan struct{}),
-		place: placeKey(h.cfg.Search, name),
+		place: placeKey(h.cfg.Search, name), parting: make(chan struct{}), done: make(chan struct{}),
 	}
+	s.ctx, s.cancel = context.WithCancel(h.ctx)
 	s.status.Name = name
 	s.to(StateDiscovered, "")
 	return s
+}
+
+// part ends the supervision without ending what is supervised, and returns what
+// runs, nil if nothing does. It is called once.
+func (s *supervisor) part() *instance {
+	close(s.parting)
+	s.cancel()
+	<-s.done
+	return s.handed
+}
+
+// parted reports whether another one takes over what runs.
+func (s *supervisor) parted() bool {
+	select {
+	case <-s.parting:
+		return s.host.ctx.Err() == nil
+	default:
+		return false
+	}
+}
+
+// tag is the instance id that it was configured with, empty if it was not yet.
+func (s *supervisor) tag() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.given
+}
+
+// lacks says what keeps the provider from doing its work, in words that follow
+// "which"; empty: nothing.
+func (s *supervisor) lacks(ctx context.Context) string {
+	s.mu.Lock()
+	st, i := s.status, s.now
+	s.mu.Unlock()
+	if st.State != StateReady || i == nil {
+		return strings.TrimSuffix(fmt.Sprintf("is %s: %s", st.State, st.Reason), ": ")
+	}
+	if settled := s.host.cfg.Settled; settled != nil {
+		if what := settled(s.name); what != "" {
+			return what
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.host.cfg.Timing.Call)
+	defer cancel()
+	switch h, err := i.dataPath(ctx); {
+	case err != nil:
+		return "does not tell its health: " + err.Error()
+	case h.State != dataplane.HealthReady && h.State != dataplane.HealthDegraded:
+		return strings.TrimSuffix(fmt.Sprintf("is not healthy (%v): %s", h.State, strings.Join(h.Reasons, "; ")), ": ")
+	}
+	return ""
 }
 
 // ask asks for a restart.
@@ -158,7 +221,13 @@ func (s *supervisor) to(state State, reason string) {
 // run lives through one life after another, until ctx ends. A fault is how it
 // did when it was asked before.
 func (s *supervisor) run(ctx context.Context, fault error) {
-	defer s.to(StateStopped, "")
+	defer func() {
+		if s.parted() {
+			s.to(StateLeaving, "")
+			return
+		}
+		s.to(StateStopped, "")
+	}()
 	if fault != nil {
 		s.failed(ctx, fault)
 	}
@@ -215,8 +284,8 @@ func (s *supervisor) begin(ctx context.Context) (*instance, error) {
 		}
 	})
 	err = s.prove(ctx, i)
-	if err == nil {
-		err = s.host.claims.take(s.name, i.info)
+	if err == nil && !s.retiring.Load() {
+		err = s.host.claims.take(s.name, Finding{Info: i.info, Config: s.host.configOf(s.name)}.captured())
 	}
 	if err == nil {
 		err = s.configure(ctx, i)
@@ -281,6 +350,12 @@ func (s *supervisor) configure(ctx context.Context, i *instance) error {
 	if err := os.MkdirAll(runDir, 0o700); err != nil {
 		return fmt.Errorf("make its run directory: %w", err)
 	}
+	s.mu.Lock()
+	s.given = instance
+	s.mu.Unlock()
+	if i.kind != KindAlone { // whoever runs that cleans up after it
+		s.host.own(owned{Name: s.name, Instance: instance, Layers: i.info.Layers})
+	}
 	answer, err := i.client.Configure(ctx, transfer.EncodeConfig(dataplane.Config{
 		JSON: text, RunDir: runDir, StateDir: filepath.Join(cfg.StateDir, s.name), InstanceID: instance, Node: cfg.Node,
 	}))
@@ -296,8 +371,13 @@ func (s *supervisor) configure(ctx context.Context, i *instance) error {
 	return nil
 }
 
-// finish ends an instance as the agent stops.
+// finish ends an instance as the agent stops, or hands it over.
 func (s *supervisor) finish(i *instance) {
+	if s.parted() {
+		i.lose("it is not chosen any more")
+		s.handed = i
+		return
+	}
 	if s.host.hosting(s.name).outlives {
 		i.leave()
 		return
@@ -326,6 +406,14 @@ func (s *supervisor) live(ctx context.Context, i *instance) (reason string, read
 		watchers.Go(func() { s.trimLog(i) })
 	}
 	s.said = ""
+	s.mu.Lock()
+	s.now = i
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.now = nil
+		s.mu.Unlock()
+	}()
 	s.to(StateReady, "")
 	began := s.host.cfg.Now()
 	if s.host.cfg.OnReady != nil {

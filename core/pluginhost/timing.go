@@ -20,6 +20,9 @@ type Timing struct {
 	Terminate time.Duration // from SIGTERM to SIGKILL
 	Redial    time.Duration // between two looks for a provider that runs by itself
 	Look      time.Duration // between two looks for another file of one that does not run
+	Follow    time.Duration // between two looks whether one that goes may go, or is gone
+	Cleanup   time.Duration // for the call Cleanup
+	Drain     time.Duration // for connections through one that goes, if nobody says else
 	Backoff   Backoff
 }
 
@@ -40,6 +43,7 @@ func DefaultTiming() Timing {
 		Health: time.Second, Answer: time.Second, Misses: 3, DataPath: 5 * time.Second,
 		Shutdown: 2 * time.Second, Exit: 500 * time.Millisecond, Terminate: 1500 * time.Millisecond,
 		Redial: 500 * time.Millisecond, Look: time.Second,
+		Follow: 500 * time.Millisecond, Cleanup: 30 * time.Second, Drain: 30 * time.Second,
 		Backoff: Backoff{
 			First: 100 * time.Millisecond, Most: 30 * time.Second, Healthy: 60 * time.Second,
 			LoopCount: 5, LoopTime: 60 * time.Second,

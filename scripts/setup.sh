@@ -28,6 +28,8 @@ fi
 need /etc/ssl/certs/ca-certificates.crt ca-certificates "go downloads modules over https"
 need ip iproute2 "test/netns and test/e2e make network namespaces with it"
 need nft nftables "test/netns cuts links with it"
+need iptables-legacy iptables "plugins/iptables makes its rules with it"
+need conntrack conntrack "plugins/iptables is tested with it"
 need gcc gcc "the race detector needs cgo"
 need /usr/include/stdlib.h libc6-dev "the race detector needs cgo"
 need clang clang "bpf tests that its objects are what its sources compile to"

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -82,6 +84,70 @@ func TestIptables(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAffinityLists: what the kernel remembers of clients outlives the chains that it
+// is noted by, and ends with the endpoint.
+func TestAffinityLists(t *testing.T) {
+	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
+	for _, variant := range variants {
+		t.Run(variant, func(t *testing.T) {
+			r := real{t, netns.New(t, netns.Options{Nodes: 1}).Node(0), "iptables-" + variant}
+			svc := *plain(1, netip.MustParseAddrPort("10.200.0.1:80"), 3)
+			svc.Affinity = dataplane.Affinity{ByClient: true}
+			plan := Build(IPv4, slices.Values([]*dataplane.Service{&svc}), fleetOptions(), nil)
+			r.restore(Repair(r.found(), plan))
+			lists := r.lists()
+			if len(lists) != 3 {
+				t.Fatalf("three endpoints have the lists %v", lists)
+			}
+			for name := range lists {
+				if err := r.node.Do(func() error { return os.WriteFile(recentDir+name, []byte("+192.0.2.7\n"), 0o600) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, endpoints := range []int{4, 2} {
+				next := svc
+				next.Endpoints = plain(1, svc.Frontends[0].Addr, endpoints).Endpoints
+				after := Build(IPv4, slices.Values([]*dataplane.Service{&next}), fleetOptions(), plan)
+				r.restore(Restore(plan, after))
+				plan = after
+				want := min(3, endpoints)
+				// The nft variant's lists end with the old rules, which the kernel frees a moment later.
+				netns.EventuallyNil(t, 10*time.Second, func() error {
+					now, known := r.lists(), 0
+					for name := range lists {
+						if strings.Contains(now[name], "192.0.2.7") {
+							known++
+						}
+					}
+					if known != want || len(now) != endpoints {
+						return fmt.Errorf("lists %q", now)
+					}
+					return nil
+				}, "lists of %d endpoints, %d of which know the client", endpoints, want)
+			}
+		})
+	}
+}
+
+const recentDir = "/proc/thread-self/net/xt_recent/"
+
+// lists are the kernel's of the recent match, by name.
+func (r real) lists() map[string]string {
+	r.t.Helper()
+	lists := make(map[string]string)
+	if err := r.node.Do(func() error {
+		entries, err := os.ReadDir(recentDir)
+		for _, e := range entries {
+			text, _ := os.ReadFile(recentDir + e.Name()) // it may have gone since
+			lists[e.Name()] = string(text)
+		}
+		return err
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+	return lists
 }
 
 // real follows a few edits in a real table.

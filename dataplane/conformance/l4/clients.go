@@ -25,16 +25,20 @@ func clientChecks() []Check {
 			Remedy: "masquerade connections whose endpoint is the client itself", needs: []Feature{Containers}, run: hairpinContainer,
 		},
 		{
-			ID: "client.foreign", Demand: "A client in another network namespace is led to the foreign address of an endpoint, one on the host to its address.",
+			ID: "client.foreign", Demand: "A client in another network namespace is led to the foreign address of an endpoint, one on the host to its address. An endpoint that has only a loopback address is not offered elsewhere.",
 			Remedy: "choose between address and address_foreign by where the client is", needs: []Feature{Containers}, run: foreignAddress,
 		},
 		{
-			ID: "client.other-endpoint", Demand: "Endpoints on the host, in a container and on another host are reached from the host and from containers.",
+			ID: "client.everywhere", Demand: "Endpoints on the host, in a container and on another host are reached from the host and from containers.",
 			Remedy: "see to it that the answers come back through the plane", run: everywhere,
 		},
 		{
-			ID: "client.device", Demand: "A socket that is bound to an address of the host reaches a service as any other.",
+			ID: "client.bound", Demand: "A socket that is bound to an address of the host reaches a service as any other.",
 			Remedy: "masquerade only where it is needed, and after the choice", local: true, run: boundClient,
+		},
+		{
+			ID: "client.io-uring", Demand: "A socket that is connected by io_uring reaches an instance, and shows the VIP as its peer.",
+			Remedy: "capture the connection where io_uring comes by as well", run: uringReaches,
 		},
 		{
 			ID: "client.check", Demand: "A health check of the agent, which dials a VIP from the host and hangs up, reaches an instance each time, and the plane's own health is READY with and without endpoints.",
@@ -49,7 +53,7 @@ func clientChecks() []Check {
 			Remedy: "exclude it by the profile, if the plane is NAT", needs: []Feature{ConntrackFree}, run: conntrack,
 		},
 		{
-			ID: "client.endpoint-of-two", Demand: "An endpoint behind two VIPs is reached by either, from one address, without a mix-up of answers.",
+			ID: "client.two-vips", Demand: "An endpoint behind two VIPs is reached by either, from one address, without a mix-up of answers.",
 			Remedy: "let the source port change where two connections would look the same to the endpoint", run: twoVIPs,
 		},
 	}
@@ -104,10 +108,17 @@ func foreignAddress(g *rig) error {
 	}
 	home.at.AddrForeign = outside.at.Addr
 	svc := g.service(g.vip(false, 80), "tcp", home)
-	if err := g.apply(svc); err != nil {
+	near, err := g.instance(g.world.host, "tcp", "near", false)
+	if err != nil {
 		return err
 	}
-	err = g.expect(g.at(g.world.container), "tcp", svc.Frontends[0].Addr, "outside")
+	near.at.AddrForeign = netip.AddrPort{}
+	only := g.service(g.vip(false, 80), "tcp", near)
+	if err := g.apply(svc, only); err != nil {
+		return err
+	}
+	c := g.at(g.world.container)
+	err = errors.Join(g.expect(c, "tcp", svc.Frontends[0].Addr, "outside"), g.refused(c, only.Frontends[0].Addr))
 	if g.local() {
 		err = errors.Join(err, g.expect(g.at(g.world.host), "tcp", svc.Frontends[0].Addr, "home"))
 	}
@@ -150,6 +161,36 @@ func boundClient(g *rig) error {
 		err = errors.Join(err, g.expect(c, "tcp", svc.Frontends[0].Addr, "far"))
 	}
 	return err
+}
+
+func uringReaches(g *rig) error {
+	for _, v6 := range g.families() {
+		in, err := g.instance(g.world.host, "tcp", "in", v6)
+		if err != nil {
+			return err
+		}
+		svc := g.service(g.vip(v6, 80), "tcp", in)
+		if err := g.apply(svc); err != nil {
+			return err
+		}
+		to := svc.Frontends[0].Addr
+		for _, c := range g.clients() {
+			fd, err := c.socket("tcp", v6)
+			if err != nil {
+				return err
+			}
+			err = uringConnect(c, fd, to)
+			peer, peerErr := unix.Getpeername(fd)
+			_ = unix.Close(fd)
+			if err := errors.Join(err, peerErr); err != nil {
+				return fmt.Errorf("%s from %s: %w", to, c.space.name, err)
+			}
+			if at := addrPort(peer); g.has(Peer) && at != to {
+				return fmt.Errorf("%s from %s: the peer shows as %s", to, c.space.name, at)
+			}
+		}
+	}
+	return nil
 }
 
 func agentCheck(g *rig) error {

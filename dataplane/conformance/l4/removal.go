@@ -24,6 +24,7 @@ func removalChecks() []Check {
 	for _, r := range []removal{
 		{"dead-silent", "to a dead endpoint that said nothing since it was suspected are ended at once", dataplane.RemovedDead, time.Hour, true, true},
 		{"dead-heard", "to a dead endpoint that spoke after it was suspected live on for the drain time", dataplane.RemovedDead, time.Hour, false, false},
+		{"dead-drained", "to a dead endpoint that spoke after it was suspected are ended after the drain time", dataplane.RemovedDead, 300 * time.Millisecond, false, true},
 		{"left", "to an endpoint whose node left are ended after the drain time", dataplane.RemovedLeft, 300 * time.Millisecond, false, true},
 		{"drained", "to an endpoint that was removed as drained may be ended, and are after the drain time", dataplane.RemovedDrained, 0, false, true},
 		{"time-left", "to a removed endpoint live on while the drain time is not over", dataplane.RemovedLeft, time.Hour, false, false},

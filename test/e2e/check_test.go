@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/fairlead/fairlead/core/model"
 )
 
 // checked is one finding of `fairlead check`.
@@ -66,17 +64,18 @@ dataplane: off
 	for _, check := range []string{"port gossip.bind/udp", "port gossip.bind/tcp", "port api.listen/tcp"} {
 		want("beside the agent", beside, check, "ok", "the running agent's")
 	}
-	want("beside the agent", beside, at, "ok", "accepts TCP")
+	want("beside the agent", beside, at, "ok", "answers TCP and UDP")
 	if got := beside["storage data-dir"]; got.State != "ok" || !strings.Contains(got.Seen, "drwx------") {
 		t.Errorf("its data directory: %+v", got)
 	}
 	if got := beside["storage fsync"]; got.State == "skipped" || got.Seen == "" {
 		t.Errorf("its disk: %+v", got)
 	}
-	// It looked, and that is all: nobody was accused.
-	if err := peer.sees(a.name, model.StateAlive, a.node.Addr()); err != nil {
+	// It looked, and that is all: nobody was accused, and nobody is new.
+	if err := f.agreed(a, peer)(); err != nil {
 		t.Error(err)
 	}
+	never(t, f.agents, "", "suspect", "dead")
 
 	a.kill()
 	stop := a.instance(7400) // somebody else, TCP only

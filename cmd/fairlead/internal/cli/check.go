@@ -84,7 +84,7 @@ func (a *app) look(ctx context.Context, p *plugins) hostcheck.Facts {
 func hostConfig(p *plugins) hostcheck.Config {
 	c := p.loaded.Config
 	h := hostcheck.Config{
-		Bind: c.Gossip.Bind, Advertise: c.AdvertiseAddr(), Join: c.JoinAddresses(), Pools: c.VIPPools,
+		Cluster: c.Cluster.Name, Bind: c.Gossip.Bind, Advertise: c.AdvertiseAddr(), Join: c.JoinAddresses(), Pools: c.VIPPools,
 		Planes: c.Dataplane, Written: p.loaded.Origins.Of("dataplane") != config.Origin{},
 		Listen: make(map[string]netip.AddrPort), PacketSize: swim.DefaultLAN().MTU,
 	}

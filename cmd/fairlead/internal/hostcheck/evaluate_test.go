@@ -12,7 +12,7 @@ func healthy() Facts {
 	bind := netip.MustParseAddrPort("10.9.0.1:7400")
 	return Facts{
 		Config: Config{
-			Bind: bind, Advertise: bind, Join: []string{"10.9.0.2:7400"}, DataDir: "/var/lib/fairlead",
+			Cluster: "prod", Bind: bind, Advertise: bind, Join: []string{"10.9.0.2:7400"}, DataDir: "/var/lib/fairlead",
 			Pools: []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16")}, Planes: []string{"auto", "l7"}, PacketSize: 1400,
 		},
 		Kernel: Kernel{
@@ -132,12 +132,13 @@ func TestFindings(t *testing.T) {
 		{"network clock", Warning, "nothing keeps it", "NTP", func(f *Facts) { f.Network.Clock.Value.Synchronised = false }},
 		{"network clock", Warning, "wrong by 2s", "chronyc", func(f *Facts) { f.Network.Clock.Value.MaxError = 2 * time.Second }},
 		{"network clock", Skipped, "no", "", func(f *Facts) { f.Network.Clock.Why = "no" }},
-		{"network peer 10.9.0.2:7400", Failed, "refused", "no peer answers", func(f *Facts) { f.Network.Peers[0].Error = "refused" }},
+		{"network peer 10.9.0.2:7400", Failed, "refused", "no peer answers", func(f *Facts) { f.Network.Peers[0].TCP = "refused" }},
+		{"network peer 10.9.0.2:7400", Failed, "accepts TCP, but silence", "cluster.name is prod", func(f *Facts) { f.Network.Peers[0].UDP = "silence" }},
 		{"network peer 10.9.0.2:7400", Warning, "refused", "another peer answers", func(f *Facts) {
-			f.Network.Peers[0].Error = "refused"
+			f.Network.Peers[0].TCP = "refused"
 			f.Network.Peers = append(f.Network.Peers, Peer{Addr: "10.9.0.3:7400"})
 		}},
-		{"network peer 10.9.0.2:7400", OK, "this node itself", "", func(f *Facts) { f.Network.Peers[0].Own, f.Network.Peers[0].Error = true, "refused" }},
+		{"network peer 10.9.0.2:7400", OK, "this node itself", "", func(f *Facts) { f.Network.Peers[0].Own, f.Network.Peers[0].TCP = true, "refused" }},
 
 		{"storage data-dir", OK, "keeps nothing", "", func(f *Facts) { f.Config.DataDir = "" }},
 		{"storage data-dir", OK, "will be made in /var/lib", "", func(f *Facts) { f.Storage.Dir = Directory{Above: "/var/lib", Writable: true} }},

@@ -31,6 +31,7 @@ type Facts struct {
 
 // Config is the part of an agent's configuration that the host matters to.
 type Config struct {
+	Cluster    string         // its name: packets of others are not answered
 	Bind       netip.AddrPort // gossip, UDP and TCP
 	Advertise  netip.AddrPort
 	Listen     map[string]netip.AddrPort // further TCP listeners by the name of their key
@@ -127,10 +128,22 @@ type Clock struct {
 
 // Peer is a node to join.
 type Peer struct {
-	Addr  string
-	Own   bool // it is an address of this node
-	RTT   time.Duration
-	Error string // empty: it accepts TCP
+	Addr string
+	Own  bool          // it is an address of this node
+	RTT  time.Duration // the longer one of TCP and UDP
+	TCP  string        // why it does not accept; empty: it does
+	UDP  string        // why a ping was not answered; empty: it was, or TCP failed
+}
+
+// trouble is what is wrong with it, empty if nothing is.
+func (p Peer) trouble() string {
+	switch {
+	case p.TCP != "":
+		return p.TCP
+	case p.UDP != "":
+		return "accepts TCP, but " + p.UDP
+	}
+	return ""
 }
 
 // Storage is the data directory.

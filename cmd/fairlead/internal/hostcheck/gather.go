@@ -32,7 +32,7 @@ func Gather(ctx context.Context, c Config, a Agent) Facts {
 	var looking sync.WaitGroup
 	looking.Go(func() { f.Netfilter, f.Leftovers = gatherRules(ctx) })
 	looking.Go(func() { f.Network.Ports = tryPorts(c) })
-	looking.Go(func() { f.Network.Peers = dialPeers(ctx, c, f.Network) })
+	looking.Go(func() { f.Network.Peers = tryPeers(ctx, c, f.Network) })
 	looking.Go(func() { f.Storage.Fsync = measureFsync(ctx, c.DataDir, f.Storage.Dir) })
 	looking.Wait()
 	f.Leftovers.Pins = pinned(f.Kernel.BPFFS)

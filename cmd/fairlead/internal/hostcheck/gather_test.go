@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/core/swim/wire"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -55,7 +56,7 @@ func finding(t *testing.T, findings []Finding, check string) Finding {
 // local is a configuration on loopback with a data directory of the test's.
 func local(t *testing.T) Config {
 	bind := netip.MustParseAddrPort("127.0.0.1:7400")
-	return Config{Bind: bind, Advertise: bind, DataDir: t.TempDir(), Pools: []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16")}, PacketSize: 1400}
+	return Config{Cluster: "prod", Bind: bind, Advertise: bind, DataDir: t.TempDir(), Pools: []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16")}, PacketSize: 1400}
 }
 
 // TestGatherNetwork: what is wrong with a network is seen in a namespace that has it.
@@ -67,11 +68,9 @@ func TestGatherNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	peer, err := net.Listen("tcp", "127.0.0.2:7400")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer peer.Close()
+	answers(t, "127.0.0.2:7400", "prod")
+	answers(t, "127.0.0.4:7400", "")
+	answers(t, "127.0.0.5:7400", "staging")
 	before, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +91,7 @@ func TestGatherNetwork(t *testing.T) {
 	c.Listen = map[string]netip.AddrPort{
 		"api.listen": netip.MustParseAddrPort("127.0.0.1:7402"), "http.listen": netip.MustParseAddrPort("192.0.2.1:7403"),
 	}
-	c.Join = []string{"127.0.0.1:7400", "127.0.0.2:7400", "127.0.0.3:7400", "10.200.5.77:7400"}
+	c.Join = []string{"127.0.0.1:7400", "127.0.0.2:7400", "127.0.0.3:7400", "127.0.0.4:7400", "127.0.0.5:7400", "10.200.5.77:7400"}
 	f := Gather(t.Context(), c, Agent{})
 	findings := Evaluate(f)
 	for check, want := range map[string]struct {
@@ -106,7 +105,9 @@ func TestGatherNetwork(t *testing.T) {
 		"vip-pool 10.200.0.0/16": {Warning, "the network 10.200.5.0/24 of far0"},
 		"mtu":                    {OK, "on lo"},
 		"peer 127.0.0.1:7400":    {OK, "this node itself"},
-		"peer 127.0.0.2:7400":    {OK, "accepts TCP"},
+		"peer 127.0.0.2:7400":    {OK, "answers TCP and UDP"},
+		"peer 127.0.0.4:7400":    {Warning, "accepts TCP, but UDP"},
+		"peer 127.0.0.5:7400":    {Warning, "accepts TCP, but no ping"},
 		"peer 127.0.0.3:7400":    {Warning, "refused"},
 		"peer 10.200.5.77:7400":  {Warning, "timeout"},
 	} {
@@ -128,6 +129,45 @@ func TestGatherNetwork(t *testing.T) {
 	if got := finding(t, Evaluate(Gather(t.Context(), c, Agent{})), "mtu"); got.State != Warning || !strings.Contains(got.Seen, "1300 bytes on far0") {
 		t.Errorf("mtu: %+v", got)
 	}
+}
+
+// answers listens at an address by TCP, and acks pings of a cluster by UDP, if it has
+// a name.
+func answers(t *testing.T, at, cluster string) {
+	t.Helper()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	if cluster == "" {
+		return
+	}
+	conn, err := net.ListenPacket("udp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		buf := make([]byte, maxDatagram)
+		for {
+			size, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			codec := wire.NewCodec(cluster)
+			p, err := codec.Open(buf[:size])
+			if err != nil {
+				continue
+			}
+			r := p.Reader()
+			for m := (wire.Message{}); r.Next(&m); {
+				if m.Type == wire.Ping {
+					_, _ = conn.WriteTo(codec.Seal(wire.AppendAck(codec.Begin(nil, 7, 1, 0), m.Seq)), from)
+				}
+			}
+		}
+	}()
 }
 
 // TestGatherRules: rules of others in both variants, and traces of ours.
@@ -287,7 +327,7 @@ func TestGatherIsBounded(t *testing.T) {
 	go func() { done <- Gather(ctx, c, Agent{}) }()
 	select {
 	case f := <-done:
-		if f.Network.Peers[0].Error == "" {
+		if f.Network.Peers[0].TCP == "" {
 			t.Error("a peer that is not there answered")
 		}
 	case <-time.After(30 * time.Second):

@@ -1,7 +1,6 @@
 package hostcheck
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -12,9 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 )
 
 func addresses() []Address {
@@ -121,42 +118,4 @@ func listenOnce(transport, at string) error {
 		return err
 	}
 	return l.Close()
-}
-
-// dialPeers connects to all nodes to join at the same time.
-func dialPeers(ctx context.Context, c Config, n Network) []Peer {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
-	defer cancel()
-	all := make([]Peer, len(c.Join))
-	var dialling sync.WaitGroup
-	for i, entry := range c.Join {
-		dialling.Go(func() { all[i] = dialPeer(ctx, c, n, entry) })
-	}
-	dialling.Wait()
-	return all
-}
-
-func dialPeer(ctx context.Context, c Config, n Network, entry string) Peer {
-	p := Peer{Addr: entry}
-	start := time.Now()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", entry)
-	p.RTT = time.Since(start)
-	if err != nil {
-		p.Error = err.Error()
-		if at, bad := netip.ParseAddrPort(entry); bad == nil {
-			p.Own = own(c, n, at)
-		}
-		return p
-	}
-	defer conn.Close()
-	if at, bad := netip.ParseAddrPort(conn.RemoteAddr().String()); bad == nil {
-		p.Own = own(c, n, at)
-	}
-	return p
-}
-
-// own reports whether an address is this node's own gossip address.
-func own(c Config, n Network, at netip.AddrPort) bool {
-	_, here := n.local(at.Addr())
-	return at == c.Bind || at == c.Advertise || c.Bind.Addr().IsUnspecified() && here && at.Port() == c.Bind.Port()
 }

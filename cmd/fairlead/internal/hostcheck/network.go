@@ -153,22 +153,27 @@ func clock(f Facts) []Finding {
 	return ok("clock", fmt.Sprintf("in time, within %v", v.Value.MaxError.Round(time.Millisecond)))
 }
 
-// peers have to answer on TCP; whether UDP passes as well, the agent finds out. One
-// that answers is enough to join.
+// peers have to answer on TCP and UDP. One that does is enough to join.
 func peers(f Facts) []Finding {
-	some := slices.ContainsFunc(f.Network.Peers, func(p Peer) bool { return !p.Own && p.Error == "" })
+	some := slices.ContainsFunc(f.Network.Peers, func(p Peer) bool { return !p.Own && p.trouble() == "" })
+	state, others := Failed, "no peer answers"
+	if some {
+		state, others = Warning, "another peer answers"
+	}
 	var all []Finding
 	for _, p := range f.Network.Peers {
 		check := "peer " + p.Addr
+		fix := "start its agent, or open the port between the hosts: " + others
+		if p.TCP == "" {
+			fix = "open UDP between the hosts, and see that its cluster.name is " + f.Config.Cluster + ": " + others
+		}
 		switch {
 		case p.Own:
 			all = append(all, ok(check, "this node itself")...)
-		case p.Error == "":
-			all = append(all, ok(check, fmt.Sprintf("accepts TCP after %v; UDP was not tried", p.RTT.Round(10*time.Microsecond)))...)
-		case some:
-			all = append(all, found(check, Warning, p.Error, "start its agent, or open TCP and UDP of that port between the hosts; another peer answers")...)
+		case p.trouble() == "":
+			all = append(all, ok(check, fmt.Sprintf("answers TCP and UDP within %v", p.RTT.Round(10*time.Microsecond)))...)
 		default:
-			all = append(all, found(check, Failed, p.Error, "start its agent, or open TCP and UDP of that port between the hosts: no peer answers")...)
+			all = append(all, found(check, state, p.trouble(), fix)...)
 		}
 	}
 	return all

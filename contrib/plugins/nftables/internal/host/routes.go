@@ -96,13 +96,14 @@ func (r *Routes) Set(want map[netip.Addr]bool) (int, error) {
 		delete(r.have, a)
 		ops++
 	}
-	return ops, r.setRules()
+	n, err := r.setRules()
+	return ops + n, err
 }
 
 // Recheck reads anew at the next Set what is there.
 func (r *Routes) Recheck() { r.have = nil }
 
-func (r *Routes) setRules() error {
+func (r *Routes) setRules() (ops int, err error) {
 	var needed [2]bool
 	for a := range r.have {
 		needed[familyOf(a)] = true
@@ -112,11 +113,12 @@ func (r *Routes) setRules() error {
 			continue
 		}
 		if err := r.setRule(i, needed[i]); err != nil {
-			return err
+			return ops, err
 		}
 		r.ruled[i] = needed[i]
+		ops++
 	}
-	return nil
+	return ops, nil
 }
 
 func (r *Routes) setRule(family int, want bool) error {

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -80,30 +81,40 @@ func (o *ownService) entry() (plan.Place, *plan.Entry) {
 // dialTime bounds the dial: it stays on this host.
 const dialTime = time.Second
 
-// Health dials the provider's own frontend. In mode forwarded no connection of this
-// process is led; then it looks whether the tables are there.
-func (p *Provider) Health(ctx context.Context) dataplane.Health {
-	p.mu.Lock()
-	own, made, trouble := p.own, p.tables != nil && p.tables.Made(), p.trouble
-	var frontend netip.AddrPort
-	if own != nil {
-		frontend = own.frontend
-	} else if made {
-		if err := p.tables.Check(); err != nil {
-			trouble = err.Error()
-		}
+// vital is what Health needs, apart from the provider's lock: a large generation
+// holds that for long.
+type vital struct {
+	frontend netip.AddrPort // what Health dials; zero in mode forwarded
+	trouble  string         // what else is wrong
+}
+
+// publish shows Health how things are. p.mu is held.
+func (p *Provider) publish() {
+	if p.tables == nil || !p.tables.Made() && p.broken == "" {
+		p.vital.Store(nil)
+		return
 	}
-	p.mu.Unlock()
-	if !made {
+	v := &vital{trouble: cmp.Or(p.broken, p.trouble)}
+	if p.own != nil {
+		v.frontend = p.own.frontend
+	}
+	p.vital.Store(v)
+}
+
+// Health dials the provider's own frontend. In mode forwarded no connection of this
+// process is led; then what the keeper saw counts.
+func (p *Provider) Health(ctx context.Context) dataplane.Health {
+	v := p.vital.Load()
+	if v == nil {
 		return dataplane.Health{State: dataplane.HealthStarting, Reasons: []string{"nothing is programmed yet"}}
 	}
-	if own != nil {
-		if err := dial(ctx, frontend); err != nil {
+	if v.frontend.IsValid() {
+		if err := dial(ctx, v.frontend); err != nil {
 			return dataplane.Health{State: dataplane.HealthFailed, Reasons: []string{err.Error()}}
 		}
 	}
-	if trouble != "" {
-		return dataplane.Health{State: dataplane.HealthDegraded, Reasons: []string{trouble}}
+	if v.trouble != "" {
+		return dataplane.Health{State: dataplane.HealthDegraded, Reasons: []string{v.trouble}}
 	}
 	return dataplane.Health{State: dataplane.HealthReady}
 }

@@ -18,11 +18,15 @@ type keeper struct {
 	done     sync.WaitGroup
 	// rest is until when sets are not read: to read many takes long, and others may
 	// change their rules all the time.
-	rest time.Time
+	rest   time.Time
+	routes time.Time // until when routes are not read either
 }
 
 // restFactor bounds reading to a hundredth of the time.
 const restFactor = 100
+
+// routesInterval is how often routes are read at most.
+const routesInterval = 10 * time.Second
 
 // startKeeper starts it, or lets it go on with another interval. p.mu is held.
 func (p *Provider) startKeeper() {
@@ -62,26 +66,32 @@ func (k *keeper) run() {
 	}
 }
 
-// check compares the kernel with what should be there if anybody changed anything,
-// and repairs it.
+// check compares the kernel with what should be there, and repairs it.
 func (k *keeper) check() {
 	p := k.provider
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.keeper != k || p.tables == nil || !p.tables.Made() {
-		return
+	if p.keeper != k || p.mark.State.Generation == 0 {
+		return // there is nothing, or the next generation will see to it
 	}
+	k.checkTables()
+	k.checkRoutes()
+}
+
+// checkTables looks if anybody changed anything.
+func (k *keeper) checkTables() {
+	p := k.provider
 	rules, err := p.tables.Generation()
 	if err == nil && rules == p.rules {
 		return
 	}
 	damage := p.tables.Check()
-	if damage == nil && now().Before(k.rest) {
+	if damage == nil && time.Now().Before(k.rest) {
 		return // p.rules stays another, so sets are read later
 	}
-	start := now()
+	start := time.Now()
 	ops, err := k.repair()
-	k.rest = now().Add(restFactor * now().Sub(start))
+	k.rest = time.Now().Add(restFactor * time.Since(start))
 	p.rules = 0
 	if after, told := p.tables.Generation(); told == nil && err == nil && ops == 0 {
 		p.rules = after
@@ -93,11 +103,13 @@ func (k *keeper) check() {
 	if damage != nil {
 		what = damage.Error()
 	}
+	p.broken = ""
 	if err != nil {
 		what += ": " + err.Error()
+		p.broken = what
 	}
-	p.log.Warn("the rules in the kernel were not as this provider left them", "found", what, "repaired", err == nil)
-	p.emit(dataplane.Event{Drift: &dataplane.Drift{What: what, Repaired: err == nil}})
+	p.publish()
+	k.tell(what, err)
 }
 
 // repair makes the kernel what this process knows that should be there.
@@ -108,4 +120,31 @@ func (k *keeper) repair() (int, error) {
 		return 0, err
 	}
 	return p.tables.Sync(context.Background(), found, p.entries, p.counts, p.mark)
+}
+
+// checkRoutes reads them now and then: nobody tells that somebody removed one.
+func (k *keeper) checkRoutes() {
+	start := time.Now()
+	if start.Before(k.routes) {
+		return
+	}
+	p := k.provider
+	failed := p.routesFailed
+	p.routes.Recheck()
+	ops, err := p.setRoutes()
+	if failed && err == nil {
+		p.trouble = ""
+		p.publish()
+	}
+	k.routes = time.Now().Add(max(routesInterval, restFactor*time.Since(start)))
+	if ops > 0 || err != nil {
+		k.tell(fmt.Sprintf("%d routes or rules to service addresses were missing", ops), err)
+	}
+}
+
+// tell says what was found.
+func (k *keeper) tell(what string, err error) {
+	p := k.provider
+	p.log.Warn("the kernel was not as this provider left it", "found", what, "repaired", err == nil, "error", err)
+	p.emit(dataplane.Event{Drift: &dataplane.Drift{What: what, Repaired: err == nil}})
 }

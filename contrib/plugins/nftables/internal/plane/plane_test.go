@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/netspace"
@@ -167,6 +168,40 @@ func TestHostWithoutRoutes(t *testing.T) {
 	a.says(func(e *dataplane.Editor) { e.Delete(dataplane.Key{Namespace: "default", Name: "web"}) })
 	if _, err := net.DialTimeout("tcp", "10.200.0.10:80", 5*time.Second); !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("after it is gone: %v, want network unreachable", err)
+	}
+}
+
+// TestRoutesAreMadeAnew: what somebody else removed comes back.
+func TestRoutesAreMadeAnew(t *testing.T) {
+	a := start(t, "rules", `{"check_interval": "10ms"}`)
+	a.says(func(e *dataplane.Editor) {
+		e.Set(service("web", "10.200.5.10:80", dataplane.TCP, serve(t, "127.0.0.1:0")))
+	})
+	rules, err := netlink.RuleList(netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		if r.IifName == "lo" {
+			if err := netlink.RuleDel(&r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	until := time.Now().Add(40 * time.Second)
+	for {
+		c, err := net.DialTimeout("tcp", "10.200.5.10:80", 5*time.Second)
+		if err == nil {
+			c.Close()
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatal(err)
+		}
+		a.p.mu.Lock()
+		a.p.keeper.routes = time.Time{} // the time has come
+		a.p.mu.Unlock()
+		pause(t, 20*time.Millisecond)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/host"
 	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/plan"
@@ -19,7 +19,8 @@ const Version = "0.1.0"
 
 // Provider is the data plane. Its methods may be called from any goroutine.
 type Provider struct {
-	log *slog.Logger
+	log   *slog.Logger
+	vital atomic.Pointer[vital] // nil: nothing is there
 
 	mu       sync.Mutex
 	config   dataplane.Config
@@ -40,6 +41,7 @@ type Provider struct {
 	statuses map[dataplane.Key]dataplane.ServiceStatus
 	tally    tally
 	trouble  string // what does not work beside the data path; "": nothing
+	broken   string // what is wrong with the tables and could not be put right
 	// routesFailed has them set again by the next generation.
 	routesFailed bool
 	watchers     map[*watcher]bool
@@ -109,6 +111,7 @@ func (p *Provider) Configure(ctx context.Context, c dataplane.Config) ([]datapla
 		return nil, fmt.Errorf("%w: nftables: what instance %s left cannot be read: %w", dataplane.ErrFailed, c.InstanceID, err)
 	}
 	p.startKeeper()
+	p.publish()
 	return nil, nil
 }
 
@@ -170,13 +173,14 @@ func (p *Provider) leave() {
 func (p *Provider) forget() {
 	p.entries, p.counts, p.mark = make(map[plan.Place]*plan.Entry), make(map[dataplane.Key]int), table.Mark{}
 	p.known, p.plans, p.statuses = false, make(map[dataplane.Key]planned), make(map[dataplane.Key]dataplane.ServiceStatus)
-	p.trouble = ""
+	p.trouble, p.broken = "", ""
 	if p.tables != nil {
 		p.tables.Forget()
 	}
 	if p.routes != nil {
 		p.routes.Recheck()
 	}
+	p.publish()
 }
 
 // State says what is in the kernel, be it by a process before.
@@ -210,6 +214,3 @@ func (p *Provider) Shutdown(ctx context.Context, policy dataplane.ShutdownPolicy
 	}
 	return err
 }
-
-// now is the time; one place, so that all of a call agree.
-func now() time.Time { return time.Now() }

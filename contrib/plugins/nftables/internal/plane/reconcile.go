@@ -31,6 +31,7 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 		plans: make(map[dataplane.Key]*compiled), allowed: make(host.Allowed),
 	}
 	ops, err := r.run(ctx, delta)
+	defer p.publish()
 	if err != nil {
 		p.known, p.mark.State = false, dataplane.State{}
 		return dataplane.Result{}, fmt.Errorf("%w: nftables: %w", dataplane.ErrFailed, err)
@@ -285,7 +286,7 @@ func reroutes(was, is *plan.Entry) bool {
 }
 
 // after brings what is beside the tables up to date. Nothing of it keeps a service
-// from being programmed: what fails is tried again, and shows in Health.
+// from being programmed: what fails shows in Health.
 func (p *Provider) after(r *round) {
 	p.mark = r.mark
 	for k, c := range r.plans {
@@ -308,9 +309,9 @@ func (p *Provider) after(r *round) {
 			p.counts[k] = c.svc.Endpoints.Len()
 		}
 	}
-	p.trouble = ""
+	p.trouble, p.broken = "", ""
 	if r.moved || p.routesFailed {
-		if err := p.setRoutes(); err != nil {
+		if _, err := p.setRoutes(); err != nil {
 			p.trouble = "no routes to service addresses: " + err.Error()
 			p.log.Warn("services may not be reachable from this host", "error", err)
 		}
@@ -321,8 +322,9 @@ func (p *Provider) after(r *round) {
 	}
 }
 
-// setRoutes makes sure that this host has a route to each frontend.
-func (p *Provider) setRoutes() error {
+// setRoutes makes sure that this host has a route to each frontend, and says how many
+// it lacked or had too many.
+func (p *Provider) setRoutes() (int, error) {
 	want := make(map[netip.Addr]bool)
 	if !p.env.Forwarded {
 		for at := range p.entries {
@@ -331,9 +333,9 @@ func (p *Provider) setRoutes() error {
 			}
 		}
 	}
-	_, err := p.routes.Set(want)
+	n, err := p.routes.Set(want)
 	p.routesFailed = err != nil
-	return err
+	return n, err
 }
 
 // flush forgets flows of datagrams that do not go to an endpoint of their service.

@@ -61,6 +61,35 @@ func (p plugins) RestartPlugin(ctx context.Context, r *fairleadv1.RestartPluginR
 	return &fairleadv1.RestartPluginResponse{Plugin: p.hosted(s, host.Decision(), host.Discovery())}, nil
 }
 
+// ExplainPlugins implements fairleadv1.PluginsServer.
+func (p plugins) ExplainPlugins(context.Context, *fairleadv1.ExplainPluginsRequest) (*fairleadv1.ExplainPluginsResponse, error) {
+	host, without := p.host()
+	if host == nil {
+		return nil, status.Error(codes.FailedPrecondition, without)
+	}
+	kept, leaves := host.Explain()
+	out := &fairleadv1.ExplainPluginsResponse{
+		Wish: kept.Wish.Names, Written: kept.Wish.Written, Decided: timestampOf(kept.At), Warnings: kept.Decision.Warnings,
+	}
+	for _, c := range kept.Decision.Chosen {
+		out.Chosen = append(out.Chosen, &fairleadv1.ChosenPlugin{Name: c.Name, ByAuto: c.Auto, Verdict: c.Verdict, Version: c.Version, Fault: c.Fault})
+	}
+	for _, r := range kept.Decision.Rejected {
+		out.Rejected = append(out.Rejected, &fairleadv1.RejectedPlugin{Name: r.Name, Reason: r.Reason, Remedy: r.Remedy})
+	}
+	for _, c := range kept.Decision.Considered {
+		considered := &fairleadv1.ConsideredPlugin{Name: c.Name, Verdict: c.Verdict, Version: c.Version, Scopes: c.Scopes, Fault: c.Fault}
+		for _, f := range c.Checks {
+			considered.Checks = append(considered.Checks, &fairleadv1.FailedCheck{Id: f.ID, Required: f.Required, Result: f.Result, Reason: f.Reason, Remedy: f.Remedy})
+		}
+		out.Considered = append(out.Considered, considered)
+	}
+	for _, l := range leaves {
+		out.Leaving = append(out.Leaving, &fairleadv1.LeavingPlugin{Name: l.Name, InstanceId: l.Instance, Reason: l.Reason})
+	}
+	return out, nil
+}
+
 // host returns what hosts the data planes, or why nothing does.
 func (p plugins) host() (host *pluginhost.Host, without string) {
 	chosen := p.agent.chosen.Load() // before the host, which may come meanwhile

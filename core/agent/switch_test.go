@@ -134,6 +134,10 @@ func TestSwitchOfDataPlanes(t *testing.T) {
 	if !programs(kernels["one"]) {
 		t.Error("what could not be replaced is gone")
 	}
+	e, err := r.api.ExplainPlugins(t.Context())
+	if err != nil || len(e.Chosen) != 1 || e.Chosen[0].Name != "one" || !e.Written || len(e.Wish) != 1 || len(e.Considered) != 1 || e.Considered[0].Verdict != "SUPPORTED" {
+		t.Errorf("explained by %+v, %v", e, err)
+	}
 
 	reload("two")
 	waitFor(t, "the second to take over", func() bool { return programs(kernels["two"]) && !programs(kernels["one"]) })

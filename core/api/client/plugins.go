@@ -86,6 +86,82 @@ func (c *Client) RestartPlugin(ctx context.Context, name string) (Plugin, error)
 	return plugin(r.GetPlugin()), nil
 }
 
+// Explanation says why an agent runs the data planes that it runs.
+type Explanation struct {
+	Wish       []string  // names, and auto
+	Written    bool      // somebody wrote it; else it is the default
+	Decided    time.Time // zero: nothing was to be decided
+	Chosen     []ChosenPlugin
+	Rejected   []RejectedPlugin
+	Considered []ConsideredPlugin // by name
+	Warnings   []string
+	Leaving    []LeavingPlugin
+}
+
+// ChosenPlugin is a data plane that runs, or is to.
+type ChosenPlugin struct {
+	Name    string
+	ByAuto  bool
+	Verdict string // of its probe; empty: it could not be asked
+	Version string
+	Fault   string // why not
+}
+
+// RejectedPlugin is one that does not, and why.
+type RejectedPlugin struct {
+	Name, Reason, Remedy string
+}
+
+// ConsideredPlugin is what was found of a data plane that came into question.
+type ConsideredPlugin struct {
+	Name    string
+	Verdict string // of its probe; empty: it could not be asked
+	Version string
+	Scopes  []string // whose traffic it captures with its settings
+	Fault   string   // why it could not be asked
+	Checks  []FailedCheck
+}
+
+// FailedCheck is a check of a probe that did not pass.
+type FailedCheck struct {
+	ID       string
+	Required bool
+	Result   string
+	Reason   string
+	Remedy   string
+}
+
+// LeavingPlugin is a data plane that is not chosen any more, and what it waits for.
+type LeavingPlugin struct {
+	Name, InstanceID, Reason string
+}
+
+// ExplainPlugins asks the agent why it runs the data planes that it runs.
+func (c *Client) ExplainPlugins(ctx context.Context) (Explanation, error) {
+	r, err := fairleadv1.NewPluginsClient(c.conn).ExplainPlugins(ctx, &fairleadv1.ExplainPluginsRequest{})
+	if err != nil {
+		return Explanation{}, c.callError("plugin explain", err)
+	}
+	out := Explanation{Wish: r.GetWish(), Written: r.GetWritten(), Decided: moment(r.GetDecided()), Warnings: r.GetWarnings()}
+	for _, p := range r.GetChosen() {
+		out.Chosen = append(out.Chosen, ChosenPlugin{p.GetName(), p.GetByAuto(), p.GetVerdict(), p.GetVersion(), p.GetFault()})
+	}
+	for _, p := range r.GetRejected() {
+		out.Rejected = append(out.Rejected, RejectedPlugin{p.GetName(), p.GetReason(), p.GetRemedy()})
+	}
+	for _, p := range r.GetConsidered() {
+		considered := ConsideredPlugin{Name: p.GetName(), Verdict: p.GetVerdict(), Version: p.GetVersion(), Scopes: p.GetScopes(), Fault: p.GetFault()}
+		for _, f := range p.GetChecks() {
+			considered.Checks = append(considered.Checks, FailedCheck{f.GetId(), f.GetRequired(), f.GetResult(), f.GetReason(), f.GetRemedy()})
+		}
+		out.Considered = append(out.Considered, considered)
+	}
+	for _, p := range r.GetLeaving() {
+		out.Leaving = append(out.Leaving, LeavingPlugin{p.GetName(), p.GetInstanceId(), p.GetReason()})
+	}
+	return out, nil
+}
+
 func plugin(p *fairleadv1.Plugin) Plugin {
 	out := Plugin{
 		Name: p.GetName(), State: p.GetState(), How: p.GetHow(), Version: p.GetVersion(), Layers: p.GetLayers(),

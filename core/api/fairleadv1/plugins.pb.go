@@ -214,7 +214,7 @@ type Plugin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Hosted ones: discovered, starting, configured, ready, backoff, crash-loop,
-	// refused, rejected, stopped. Others: available, shadowed, refused, missing.
+	// refused, rejected, stopped, leaving. Others: available, shadowed, refused, missing.
 	// Those that follow: following.
 	State          string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
 	How            string                 `protobuf:"bytes,3,opt,name=how,proto3" json:"how,omitempty"` // child, kept (from an agent before), alone (by itself), follows; empty: not hosted
@@ -619,6 +619,501 @@ func (x *ServiceTrouble) GetMessage() string {
 	return ""
 }
 
+type ExplainPluginsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainPluginsRequest) Reset() {
+	*x = ExplainPluginsRequest{}
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPluginsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPluginsRequest) ProtoMessage() {}
+
+func (x *ExplainPluginsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPluginsRequest.ProtoReflect.Descriptor instead.
+func (*ExplainPluginsRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_plugins_proto_rawDescGZIP(), []int{7}
+}
+
+type ExplainPluginsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Wish          []string               `protobuf:"bytes,1,rep,name=wish,proto3" json:"wish,omitempty"`        // names, and auto
+	Written       bool                   `protobuf:"varint,2,opt,name=written,proto3" json:"written,omitempty"` // somebody wrote it; else it is the default
+	Decided       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=decided,proto3" json:"decided,omitempty"`
+	Chosen        []*ChosenPlugin        `protobuf:"bytes,4,rep,name=chosen,proto3" json:"chosen,omitempty"`
+	Rejected      []*RejectedPlugin      `protobuf:"bytes,5,rep,name=rejected,proto3" json:"rejected,omitempty"`
+	Considered    []*ConsideredPlugin    `protobuf:"bytes,6,rep,name=considered,proto3" json:"considered,omitempty"` // by name
+	Warnings      []string               `protobuf:"bytes,7,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Leaving       []*LeavingPlugin       `protobuf:"bytes,8,rep,name=leaving,proto3" json:"leaving,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainPluginsResponse) Reset() {
+	*x = ExplainPluginsResponse{}
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPluginsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPluginsResponse) ProtoMessage() {}
+
+func (x *ExplainPluginsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPluginsResponse.ProtoReflect.Descriptor instead.
+func (*ExplainPluginsResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_plugins_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ExplainPluginsResponse) GetWish() []string {
+	if x != nil {
+		return x.Wish
+	}
+	return nil
+}
+
+func (x *ExplainPluginsResponse) GetWritten() bool {
+	if x != nil {
+		return x.Written
+	}
+	return false
+}
+
+func (x *ExplainPluginsResponse) GetDecided() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Decided
+	}
+	return nil
+}
+
+func (x *ExplainPluginsResponse) GetChosen() []*ChosenPlugin {
+	if x != nil {
+		return x.Chosen
+	}
+	return nil
+}
+
+func (x *ExplainPluginsResponse) GetRejected() []*RejectedPlugin {
+	if x != nil {
+		return x.Rejected
+	}
+	return nil
+}
+
+func (x *ExplainPluginsResponse) GetConsidered() []*ConsideredPlugin {
+	if x != nil {
+		return x.Considered
+	}
+	return nil
+}
+
+func (x *ExplainPluginsResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *ExplainPluginsResponse) GetLeaving() []*LeavingPlugin {
+	if x != nil {
+		return x.Leaving
+	}
+	return nil
+}
+
+type ChosenPlugin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	ByAuto        bool                   `protobuf:"varint,2,opt,name=by_auto,json=byAuto,proto3" json:"by_auto,omitempty"` // not by its name
+	Verdict       string                 `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`              // of the probe; empty: it could not be asked
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Fault         string                 `protobuf:"bytes,5,opt,name=fault,proto3" json:"fault,omitempty"` // why it could not be asked
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChosenPlugin) Reset() {
+	*x = ChosenPlugin{}
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChosenPlugin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChosenPlugin) ProtoMessage() {}
+
+func (x *ChosenPlugin) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChosenPlugin.ProtoReflect.Descriptor instead.
+func (*ChosenPlugin) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_plugins_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ChosenPlugin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ChosenPlugin) GetByAuto() bool {
+	if x != nil {
+		return x.ByAuto
+	}
+	return false
+}
+
+func (x *ChosenPlugin) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *ChosenPlugin) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ChosenPlugin) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
+}
+
+type RejectedPlugin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Remedy        string                 `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RejectedPlugin) Reset() {
+	*x = RejectedPlugin{}
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RejectedPlugin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RejectedPlugin) ProtoMessage() {}
+
+func (x *RejectedPlugin) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RejectedPlugin.ProtoReflect.Descriptor instead.
+func (*RejectedPlugin) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_plugins_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RejectedPlugin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RejectedPlugin) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RejectedPlugin) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
+// ConsideredPlugin is what was found of a data plane that came into question.
+type ConsideredPlugin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Verdict       string                 `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"` // of its probe; empty: it could not be asked
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Scopes        []string               `protobuf:"bytes,4,rep,name=scopes,proto3" json:"scopes,omitempty"` // whose traffic it captures with its settings
+	Fault         string                 `protobuf:"bytes,5,opt,name=fault,proto3" json:"fault,omitempty"`   // why it could not be asked
+	Checks        []*FailedCheck         `protobuf:"bytes,6,rep,name=checks,proto3" json:"checks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsideredPlugin) Reset() {
+	*x = ConsideredPlugin{}
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsideredPlugin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsideredPlugin) ProtoMessage() {}
+
+func (x *ConsideredPlugin) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsideredPlugin.ProtoReflect.Descriptor instead.
+func (*ConsideredPlugin) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_plugins_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ConsideredPlugin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ConsideredPlugin) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *ConsideredPlugin) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ConsideredPlugin) GetScopes() []string {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
+func (x *ConsideredPlugin) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
+}
+
+func (x *ConsideredPlugin) GetChecks() []*FailedCheck {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+// FailedCheck is a check of a probe that did not pass.
+type FailedCheck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Required      bool                   `protobuf:"varint,2,opt,name=required,proto3" json:"required,omitempty"`
+	Result        string                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Remedy        string                 `protobuf:"bytes,5,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailedCheck) Reset() {
+	*x = FailedCheck{}
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailedCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailedCheck) ProtoMessage() {}
+
+func (x *FailedCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailedCheck.ProtoReflect.Descriptor instead.
+func (*FailedCheck) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_plugins_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *FailedCheck) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *FailedCheck) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *FailedCheck) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *FailedCheck) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *FailedCheck) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
+// LeavingPlugin is a data plane that is not chosen any more, and goes.
+type LeavingPlugin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	InstanceId    string                 `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // what it waits for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeavingPlugin) Reset() {
+	*x = LeavingPlugin{}
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeavingPlugin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeavingPlugin) ProtoMessage() {}
+
+func (x *LeavingPlugin) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_plugins_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeavingPlugin.ProtoReflect.Descriptor instead.
+func (*LeavingPlugin) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_plugins_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *LeavingPlugin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LeavingPlugin) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *LeavingPlugin) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_core_api_fairleadv1_plugins_proto protoreflect.FileDescriptor
 
 const file_core_api_fairleadv1_plugins_proto_rawDesc = "" +
@@ -679,10 +1174,51 @@ const file_core_api_fairleadv1_plugins_proto_rawDesc = "" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage2\xb3\x01\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"\x17\n" +
+	"\x15ExplainPluginsRequest\"\xf9\x02\n" +
+	"\x16ExplainPluginsResponse\x12\x12\n" +
+	"\x04wish\x18\x01 \x03(\tR\x04wish\x12\x18\n" +
+	"\awritten\x18\x02 \x01(\bR\awritten\x124\n" +
+	"\adecided\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\adecided\x121\n" +
+	"\x06chosen\x18\x04 \x03(\v2\x19.fairlead.v1.ChosenPluginR\x06chosen\x127\n" +
+	"\brejected\x18\x05 \x03(\v2\x1b.fairlead.v1.RejectedPluginR\brejected\x12=\n" +
+	"\n" +
+	"considered\x18\x06 \x03(\v2\x1d.fairlead.v1.ConsideredPluginR\n" +
+	"considered\x12\x1a\n" +
+	"\bwarnings\x18\a \x03(\tR\bwarnings\x124\n" +
+	"\aleaving\x18\b \x03(\v2\x1a.fairlead.v1.LeavingPluginR\aleaving\"\x85\x01\n" +
+	"\fChosenPlugin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\aby_auto\x18\x02 \x01(\bR\x06byAuto\x12\x18\n" +
+	"\averdict\x18\x03 \x01(\tR\averdict\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12\x14\n" +
+	"\x05fault\x18\x05 \x01(\tR\x05fault\"T\n" +
+	"\x0eRejectedPlugin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06remedy\x18\x03 \x01(\tR\x06remedy\"\xba\x01\n" +
+	"\x10ConsideredPlugin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\averdict\x18\x02 \x01(\tR\averdict\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x16\n" +
+	"\x06scopes\x18\x04 \x03(\tR\x06scopes\x12\x14\n" +
+	"\x05fault\x18\x05 \x01(\tR\x05fault\x120\n" +
+	"\x06checks\x18\x06 \x03(\v2\x18.fairlead.v1.FailedCheckR\x06checks\"\x81\x01\n" +
+	"\vFailedCheck\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\brequired\x18\x02 \x01(\bR\brequired\x12\x16\n" +
+	"\x06result\x18\x03 \x01(\tR\x06result\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\\\n" +
+	"\rLeavingPlugin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\vinstance_id\x18\x02 \x01(\tR\n" +
+	"instanceId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason2\x8e\x02\n" +
 	"\aPlugins\x12P\n" +
 	"\vListPlugins\x12\x1f.fairlead.v1.ListPluginsRequest\x1a .fairlead.v1.ListPluginsResponse\x12V\n" +
-	"\rRestartPlugin\x12!.fairlead.v1.RestartPluginRequest\x1a\".fairlead.v1.RestartPluginResponseB2Z0github.com/fairlead/fairlead/core/api/fairleadv1b\x06proto3"
+	"\rRestartPlugin\x12!.fairlead.v1.RestartPluginRequest\x1a\".fairlead.v1.RestartPluginResponse\x12Y\n" +
+	"\x0eExplainPlugins\x12\".fairlead.v1.ExplainPluginsRequest\x1a#.fairlead.v1.ExplainPluginsResponseB2Z0github.com/fairlead/fairlead/core/api/fairleadv1b\x06proto3"
 
 var (
 	file_core_api_fairleadv1_plugins_proto_rawDescOnce sync.Once
@@ -696,34 +1232,49 @@ func file_core_api_fairleadv1_plugins_proto_rawDescGZIP() []byte {
 	return file_core_api_fairleadv1_plugins_proto_rawDescData
 }
 
-var file_core_api_fairleadv1_plugins_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_core_api_fairleadv1_plugins_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_core_api_fairleadv1_plugins_proto_goTypes = []any{
-	(*ListPluginsRequest)(nil),    // 0: fairlead.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),   // 1: fairlead.v1.ListPluginsResponse
-	(*RestartPluginRequest)(nil),  // 2: fairlead.v1.RestartPluginRequest
-	(*RestartPluginResponse)(nil), // 3: fairlead.v1.RestartPluginResponse
-	(*Plugin)(nil),                // 4: fairlead.v1.Plugin
-	(*Reconciliation)(nil),        // 5: fairlead.v1.Reconciliation
-	(*ServiceTrouble)(nil),        // 6: fairlead.v1.ServiceTrouble
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	(*ListPluginsRequest)(nil),     // 0: fairlead.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),    // 1: fairlead.v1.ListPluginsResponse
+	(*RestartPluginRequest)(nil),   // 2: fairlead.v1.RestartPluginRequest
+	(*RestartPluginResponse)(nil),  // 3: fairlead.v1.RestartPluginResponse
+	(*Plugin)(nil),                 // 4: fairlead.v1.Plugin
+	(*Reconciliation)(nil),         // 5: fairlead.v1.Reconciliation
+	(*ServiceTrouble)(nil),         // 6: fairlead.v1.ServiceTrouble
+	(*ExplainPluginsRequest)(nil),  // 7: fairlead.v1.ExplainPluginsRequest
+	(*ExplainPluginsResponse)(nil), // 8: fairlead.v1.ExplainPluginsResponse
+	(*ChosenPlugin)(nil),           // 9: fairlead.v1.ChosenPlugin
+	(*RejectedPlugin)(nil),         // 10: fairlead.v1.RejectedPlugin
+	(*ConsideredPlugin)(nil),       // 11: fairlead.v1.ConsideredPlugin
+	(*FailedCheck)(nil),            // 12: fairlead.v1.FailedCheck
+	(*LeavingPlugin)(nil),          // 13: fairlead.v1.LeavingPlugin
+	(*timestamppb.Timestamp)(nil),  // 14: google.protobuf.Timestamp
 }
 var file_core_api_fairleadv1_plugins_proto_depIdxs = []int32{
-	4, // 0: fairlead.v1.ListPluginsResponse.plugins:type_name -> fairlead.v1.Plugin
-	4, // 1: fairlead.v1.RestartPluginResponse.plugin:type_name -> fairlead.v1.Plugin
-	7, // 2: fairlead.v1.Plugin.since:type_name -> google.protobuf.Timestamp
-	7, // 3: fairlead.v1.Plugin.until:type_name -> google.protobuf.Timestamp
-	5, // 4: fairlead.v1.Plugin.reconciliation:type_name -> fairlead.v1.Reconciliation
-	7, // 5: fairlead.v1.Reconciliation.at:type_name -> google.protobuf.Timestamp
-	6, // 6: fairlead.v1.Reconciliation.troubles:type_name -> fairlead.v1.ServiceTrouble
-	0, // 7: fairlead.v1.Plugins.ListPlugins:input_type -> fairlead.v1.ListPluginsRequest
-	2, // 8: fairlead.v1.Plugins.RestartPlugin:input_type -> fairlead.v1.RestartPluginRequest
-	1, // 9: fairlead.v1.Plugins.ListPlugins:output_type -> fairlead.v1.ListPluginsResponse
-	3, // 10: fairlead.v1.Plugins.RestartPlugin:output_type -> fairlead.v1.RestartPluginResponse
-	9, // [9:11] is the sub-list for method output_type
-	7, // [7:9] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	4,  // 0: fairlead.v1.ListPluginsResponse.plugins:type_name -> fairlead.v1.Plugin
+	4,  // 1: fairlead.v1.RestartPluginResponse.plugin:type_name -> fairlead.v1.Plugin
+	14, // 2: fairlead.v1.Plugin.since:type_name -> google.protobuf.Timestamp
+	14, // 3: fairlead.v1.Plugin.until:type_name -> google.protobuf.Timestamp
+	5,  // 4: fairlead.v1.Plugin.reconciliation:type_name -> fairlead.v1.Reconciliation
+	14, // 5: fairlead.v1.Reconciliation.at:type_name -> google.protobuf.Timestamp
+	6,  // 6: fairlead.v1.Reconciliation.troubles:type_name -> fairlead.v1.ServiceTrouble
+	14, // 7: fairlead.v1.ExplainPluginsResponse.decided:type_name -> google.protobuf.Timestamp
+	9,  // 8: fairlead.v1.ExplainPluginsResponse.chosen:type_name -> fairlead.v1.ChosenPlugin
+	10, // 9: fairlead.v1.ExplainPluginsResponse.rejected:type_name -> fairlead.v1.RejectedPlugin
+	11, // 10: fairlead.v1.ExplainPluginsResponse.considered:type_name -> fairlead.v1.ConsideredPlugin
+	13, // 11: fairlead.v1.ExplainPluginsResponse.leaving:type_name -> fairlead.v1.LeavingPlugin
+	12, // 12: fairlead.v1.ConsideredPlugin.checks:type_name -> fairlead.v1.FailedCheck
+	0,  // 13: fairlead.v1.Plugins.ListPlugins:input_type -> fairlead.v1.ListPluginsRequest
+	2,  // 14: fairlead.v1.Plugins.RestartPlugin:input_type -> fairlead.v1.RestartPluginRequest
+	7,  // 15: fairlead.v1.Plugins.ExplainPlugins:input_type -> fairlead.v1.ExplainPluginsRequest
+	1,  // 16: fairlead.v1.Plugins.ListPlugins:output_type -> fairlead.v1.ListPluginsResponse
+	3,  // 17: fairlead.v1.Plugins.RestartPlugin:output_type -> fairlead.v1.RestartPluginResponse
+	8,  // 18: fairlead.v1.Plugins.ExplainPlugins:output_type -> fairlead.v1.ExplainPluginsResponse
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_core_api_fairleadv1_plugins_proto_init() }
@@ -737,7 +1288,7 @@ func file_core_api_fairleadv1_plugins_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_api_fairleadv1_plugins_proto_rawDesc), len(file_core_api_fairleadv1_plugins_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

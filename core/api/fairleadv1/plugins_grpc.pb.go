@@ -23,8 +23,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Plugins_ListPlugins_FullMethodName   = "/fairlead.v1.Plugins/ListPlugins"
-	Plugins_RestartPlugin_FullMethodName = "/fairlead.v1.Plugins/RestartPlugin"
+	Plugins_ListPlugins_FullMethodName    = "/fairlead.v1.Plugins/ListPlugins"
+	Plugins_RestartPlugin_FullMethodName  = "/fairlead.v1.Plugins/RestartPlugin"
+	Plugins_ExplainPlugins_FullMethodName = "/fairlead.v1.Plugins/ExplainPlugins"
 )
 
 // PluginsClient is the client API for Plugins service.
@@ -38,6 +39,9 @@ type PluginsClient interface {
 	// its file and settings are by now. It answers when the data plane is ready
 	// once more, or when it is known why it is not.
 	RestartPlugin(ctx context.Context, in *RestartPluginRequest, opts ...grpc.CallOption) (*RestartPluginResponse, error)
+	// ExplainPlugins says why these data planes were chosen and no others, with what
+	// their probes found, and which one the agent takes leave of.
+	ExplainPlugins(ctx context.Context, in *ExplainPluginsRequest, opts ...grpc.CallOption) (*ExplainPluginsResponse, error)
 }
 
 type pluginsClient struct {
@@ -68,6 +72,16 @@ func (c *pluginsClient) RestartPlugin(ctx context.Context, in *RestartPluginRequ
 	return out, nil
 }
 
+func (c *pluginsClient) ExplainPlugins(ctx context.Context, in *ExplainPluginsRequest, opts ...grpc.CallOption) (*ExplainPluginsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainPluginsResponse)
+	err := c.cc.Invoke(ctx, Plugins_ExplainPlugins_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PluginsServer is the server API for Plugins service.
 // All implementations must embed UnimplementedPluginsServer
 // for forward compatibility.
@@ -79,6 +93,9 @@ type PluginsServer interface {
 	// its file and settings are by now. It answers when the data plane is ready
 	// once more, or when it is known why it is not.
 	RestartPlugin(context.Context, *RestartPluginRequest) (*RestartPluginResponse, error)
+	// ExplainPlugins says why these data planes were chosen and no others, with what
+	// their probes found, and which one the agent takes leave of.
+	ExplainPlugins(context.Context, *ExplainPluginsRequest) (*ExplainPluginsResponse, error)
 	mustEmbedUnimplementedPluginsServer()
 }
 
@@ -94,6 +111,9 @@ func (UnimplementedPluginsServer) ListPlugins(context.Context, *ListPluginsReque
 }
 func (UnimplementedPluginsServer) RestartPlugin(context.Context, *RestartPluginRequest) (*RestartPluginResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RestartPlugin not implemented")
+}
+func (UnimplementedPluginsServer) ExplainPlugins(context.Context, *ExplainPluginsRequest) (*ExplainPluginsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainPlugins not implemented")
 }
 func (UnimplementedPluginsServer) mustEmbedUnimplementedPluginsServer() {}
 func (UnimplementedPluginsServer) testEmbeddedByValue()                 {}
@@ -152,6 +172,24 @@ func _Plugins_RestartPlugin_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Plugins_ExplainPlugins_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainPluginsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PluginsServer).ExplainPlugins(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Plugins_ExplainPlugins_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PluginsServer).ExplainPlugins(ctx, req.(*ExplainPluginsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Plugins_ServiceDesc is the grpc.ServiceDesc for Plugins service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -166,6 +204,10 @@ var Plugins_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RestartPlugin",
 			Handler:    _Plugins_RestartPlugin_Handler,
+		},
+		{
+			MethodName: "ExplainPlugins",
+			Handler:    _Plugins_ExplainPlugins_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

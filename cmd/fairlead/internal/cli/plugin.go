@@ -22,7 +22,7 @@ A data plane is a program fairlead-dataplane-NAME beside this one, or in a
 directory of FAIRLEAD_PLUGIN_DIRS. See docs/plugins.md for how to write one.`,
 	}
 	group(cmd)
-	cmd.AddCommand(a.pluginListCommand(), a.pluginInfoCommand(), a.pluginProbeCommand(), a.pluginRestartCommand(), a.pluginNewCommand(), a.pluginConformCommand())
+	cmd.AddCommand(a.pluginListCommand(), a.pluginInfoCommand(), a.pluginProbeCommand(), a.pluginExplainCommand(), a.pluginRestartCommand(), a.pluginNewCommand(), a.pluginConformCommand())
 	return cmd
 }
 

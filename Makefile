@@ -7,6 +7,7 @@ SHELL := /bin/bash
 VERSION  := $(shell scripts/version.sh)
 LDFLAGS  := -X main.version=$(VERSION)
 COMMANDS := $(notdir $(wildcard cmd/*))
+CONTRIB  := $(patsubst %/go.mod,%,$(wildcard contrib/plugins/*/go.mod))
 WINDOW   := 60s
 TOOL     := go tool -modfile=tools/go.mod
 
@@ -22,6 +23,11 @@ setup: ## Install the Debian packages that dev and test need (names them when no
 build: ## Build the agent and every plugin into bin/, static
 	@mkdir -p bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(COMMANDS:%=./cmd/%)
+
+.PHONY: contrib
+contrib: ## Build the data planes of contrib/ that are in Go, each by its own steps, into bin/contrib/
+	@mkdir -p bin/contrib
+	$(foreach m,$(CONTRIB),CGO_ENABLED=0 go build -C $(m) -trimpath -o $(CURDIR)/bin/contrib/fairlead-dataplane-$(notdir $(m)) . &&) true
 
 .PHONY: dev
 dev: setup build ## Start a cluster of three on loopback, with services and proxies
@@ -52,6 +58,7 @@ lint: ## Check format, vet, static analysis, the walls and the licences
 	$(TOOL) go-errorlint -errorf -test=false ./...
 	$(TOOL) sloglint -no-global=all -key-naming-case=snake ./...
 	go run ./test/licences
+	$(foreach m,$(CONTRIB),(cd $(m) && go vet ./... && go tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./... && go tool -modfile=$(CURDIR)/tools/go.mod go-errorlint -errorf -test=false ./...) && go run ./test/licences -C $(m) . &&) true
 	go test ./test/arch
 
 .PHONY: bench

@@ -108,14 +108,14 @@ func (r *Routes) setRules() (ops int, err error) {
 	for a := range r.have {
 		needed[familyOf(a)] = true
 	}
-	for i := range families() {
-		if needed[i] == r.ruled[i] {
+	for i, needs := range needed {
+		if needs == r.ruled[i] {
 			continue
 		}
-		if err := r.setRule(i, needed[i]); err != nil {
+		if err := r.setRule(i, needs); err != nil {
 			return ops, err
 		}
-		r.ruled[i] = needed[i]
+		r.ruled[i] = needs
 		ops++
 	}
 	return ops, nil

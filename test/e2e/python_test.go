@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -171,7 +172,7 @@ func talk(conn net.Conn, line string) (string, error) {
 // goes on without the agent.
 func TestPythonForwards(t *testing.T) {
 	t.Parallel()
-	const vip = "10.200.0.10"
+	const vip, stray = "10.200.0.10", "10.200.0.11" // the host has one of them
 	a := newHost(t, "python")
 	socket := a.dir + ".python.sock"
 	if _, err := a.node.Run(t.Context(), "ip", "addr", "add", vip+"/32", "dev", "lo"); err != nil {
@@ -184,7 +185,7 @@ func TestPythonForwards(t *testing.T) {
 	a.args = []string{
 		"--log.format", "json", "--gossip.profile", "local", "--api.listen", "off", "--dataplane", "python",
 		"--plugins", fmt.Sprintf(`{"python":{"socket":%q}}`, socket),
-		"--services", `[{"name":"web","port":80,"vip":"` + vip + `","instances":[{"id":"web-1","address":"127.0.0.1:9001"},{"id":"web-2","address":"127.0.0.1:9002"}]}]`,
+		"--services", `[{"name":"web","port":80,"vip":"` + vip + `","instances":[{"id":"web-1","address":"127.0.0.1:9001"},{"id":"web-2","address":"127.0.0.1:9002"}]},{"name":"db","port":81,"vip":"` + stray + `","instances":[{"id":"db-1","address":"127.0.0.1:9001"}]}]`,
 	}
 	a.start()
 	if life := a.ready("python", 1); life.Kind != "alone" {
@@ -227,6 +228,25 @@ func TestPythonForwards(t *testing.T) {
 	}
 	a.eventually(10*time.Second, "connections reach both instances", leads("web-1", "web-2"))
 
+	// A service whose VIP the host does not have is named, and blocks no other.
+	trouble := func(want ...string) func() error {
+		return func() error {
+			p, err := a.plugin("python")
+			if err != nil || p.Told == nil {
+				return fmt.Errorf("told %v, %v", p.Told, err)
+			}
+			var got []string
+			for _, s := range p.Told.Troubles {
+				got = append(got, s.Service+" "+s.Reason)
+			}
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("troubles are %q, want %q", got, want)
+			}
+			return nil
+		}
+	}
+	a.eventually(10*time.Second, "the service without an address is named", trouble("default/db apply-failed"))
+
 	// A connection stays with its instance while that drains.
 	var kept net.Conn
 	for kept == nil {
@@ -243,6 +263,9 @@ func TestPythonForwards(t *testing.T) {
 	}
 	a.must("maintenance", "on", "--service", "web", "--instance", "web-1")
 	a.eventually(10*time.Second, "new connections reach web-2 only", leads("web-2"))
+	if _, err := a.node.Run(t.Context(), "ip", "addr", "add", stray+"/32", "dev", "lo"); err != nil {
+		t.Fatal(err)
+	}
 	if name, err := talk(kept, "still"); err != nil || name != "web-1" {
 		t.Errorf("the connection to web-1, which drains, is answered by %q, %v", name, err)
 	}
@@ -257,6 +280,7 @@ func TestPythonForwards(t *testing.T) {
 	})
 	a.must("maintenance", "off", "--service", "web", "--instance", "web-1")
 	a.eventually(10*time.Second, "connections reach web-1", leads("web-1"))
+	a.eventually(10*time.Second, "the service that has its address now is programmed", trouble())
 
 	// The agent ends; the data plane does not.
 	a.kill()

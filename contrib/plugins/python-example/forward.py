@@ -8,6 +8,7 @@ import socket
 import struct
 
 CONNECT_SECONDS = 3  # that one endpoint may take to answer
+ACCEPT_PAUSE_SECONDS = 1
 BACKLOG = 512
 
 
@@ -49,16 +50,18 @@ class Forwarder:
         return failed
 
     def install(self, services):
-        """Puts services in force, for which prepare found no problem, and
-        returns how many are different from before."""
+        """Puts services in force, with the listeners that there are, and returns
+        how many are different from before."""
         wanted = self.wants(services)
         for address in [a for a in self.listeners if a not in wanted]:
             self.close(self.listeners.pop(address)[0])
         for address, key in wanted.items():
-            opened = self.listeners[address][0] if address in self.listeners else self.fresh.pop(address)
-            if address not in self.listeners:
-                asyncio.get_running_loop().add_reader(opened, self.accept, opened, address)
-            self.listeners[address] = (opened, key)
+            if address in self.listeners:
+                self.listeners[address] = (self.listeners[address][0], key)
+            elif address in self.fresh:
+                opened = self.fresh.pop(address)
+                self.listeners[address] = (opened, key)
+                self.listen(opened, address)
         self.abandon()
         was, self.services = self.services, services
         changed = [k for k in {*was, *services} if was.get(k) != services.get(k)]
@@ -92,14 +95,22 @@ class Forwarder:
 
     # ---- forwarding
 
+    def listen(self, opened, address):
+        """Takes connections, while the listener is in force."""
+        if address in self.listeners and self.listeners[address][0] is opened:
+            asyncio.get_running_loop().add_reader(opened, self.accept, opened, address)
+
     def accept(self, opened, address):
         for _ in range(BACKLOG):
             try:
                 client, _ = opened.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            except OSError as e:  # no descriptors are left, for one
-                self.log(f"accept at {address}: {e}")
+            except OSError as e:  # no descriptors are left, for one: it would be asked again at once, and in vain
+                self.log(f"accept at {address}: {e}; trying again in {ACCEPT_PAUSE_SECONDS} s")
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(opened)
+                loop.call_later(ACCEPT_PAUSE_SECONDS, self.listen, opened, address)
                 return
             client.setblocking(False)
             self.spawn(self.serve(client, self.listeners[address][1]))

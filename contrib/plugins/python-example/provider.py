@@ -194,10 +194,9 @@ class Provider:
             while True:
                 given, refused = generation.resolve(impossible)
                 failed = self.forwarder.prepare(given)
-                if not failed:
-                    break
-                for key, why in failed.items():
-                    impossible[key] = contract.rejected("apply-failed", why)
+                if failed.keys() <= impossible.keys():
+                    break  # what is in force already may lack a listener too, and is tried each time
+                impossible |= {key: contract.rejected("apply-failed", why) for key, why in failed.items()}
             operations = self.forwarder.install(given)
             generation.accept(given, refused)
             self.tell(given, refused)

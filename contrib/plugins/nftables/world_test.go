@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/nftables"
+
+	"github.com/fairlead/fairlead/dataplane"
 )
 
 // ruleset names the tables of this network namespace.
@@ -20,3 +22,5 @@ func ruleset(t *testing.T) string {
 	}
 	return strings.Join(names, " ")
 }
+
+func cleanAll() dataplane.CleanupOptions { return dataplane.CleanupOptions{AllKnown: true} }

@@ -19,13 +19,13 @@ const silence = 150 * time.Millisecond
 // client is where and how sockets are opened.
 type client struct {
 	space  *space
-	mapped bool       // IPv4 addresses through IPv6 sockets
-	from   netip.Addr // bound to it, if valid
+	mapped bool           // IPv4 addresses through IPv6 sockets
+	from   netip.AddrPort // bound to it, if valid
 	answer time.Duration
 }
 
 func (c client) boundTo(addr netip.Addr) client {
-	c.from = addr
+	c.from = netip.AddrPortFrom(addr, 0)
 	return c
 }
 
@@ -47,7 +47,7 @@ func (c client) socket(network string, v6 bool) (int, error) {
 		return -1, fmt.Errorf("socket in %s: %w", c.space.name, err)
 	}
 	if c.from.IsValid() {
-		if err := unix.Bind(fd, c.sockaddr(netip.AddrPortFrom(c.from, 0))); err != nil {
+		if err := unix.Bind(fd, c.sockaddr(c.from)); err != nil {
 			return -1, errors.Join(fmt.Errorf("bind to %v: %w", c.from, err), unix.Close(fd))
 		}
 	}

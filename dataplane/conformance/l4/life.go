@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -171,13 +170,8 @@ func cleansUp(g *rig) error {
 	}
 	for _, c := range g.clients() {
 		for _, svc := range []*dataplane.Service{svc, empty} {
-			conn, err := c.dial("tcp", svc.Frontends[0].Addr, silence)
-			if err == nil {
-				hangUp(conn)
-				return fmt.Errorf("after Cleanup %s still leads somewhere", svc.Frontends[0].Addr)
-			}
-			if strings.Contains(err.Error(), "refused") {
-				return fmt.Errorf("after Cleanup %s is still refused: %w", svc.Frontends[0].Addr, err)
+			if err := g.untouched(c, "tcp", svc.Frontends[0].Addr); err != nil {
+				return fmt.Errorf("after Cleanup: %w", err)
 			}
 		}
 	}

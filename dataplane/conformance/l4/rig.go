@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/dataplane"
 )
 
@@ -173,10 +175,17 @@ func (g *rig) expect(c client, network string, to netip.AddrPort, names ...strin
 	return nil
 }
 
-// untouched wants that nobody answers at an address.
+// untouched wants that nobody answers at an address, nor refuses.
 func (g *rig) untouched(c client, network string, to netip.AddrPort) error {
-	if got, err := c.askFor(network, to, silence); err == nil {
-		return fmt.Errorf("%s %s from %s: %q answers, want nobody", network, to, c.space.name, got)
+	// A packet that was not translated may be remembered, and with it the port. So
+	// it is one that no other connect takes.
+	c.from = netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(10_000+g.next()%20_000))
+	if to.Addr().Is6() || c.mapped {
+		c.from = netip.AddrPortFrom(netip.IPv6Unspecified(), c.from.Port())
+	}
+	got, err := c.askFor(network, to, silence)
+	if err == nil || errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("%s %s from %s: %q answers, %w, want nobody", network, to, c.space.name, got, orNone(err))
 	}
 	return nil
 }

@@ -14,16 +14,17 @@ func join(ip net.IP, port uint16) string {
 	return netip.AddrPortFrom(addr.Unmap(), port).String()
 }
 
-// render is the transaction that makes the tables what a snapshot says.
+// render is the transaction that makes the tables what a snapshot says. Their
+// chains stay: a packet that passes two of them, the old and the new one, may see
+// the rules of neither.
 func (p *plane) render(s *dataplane.Snapshot) string {
 	var b strings.Builder
-	b.WriteString(empty(p.table))
 	for _, v6 := range []bool{false, true} {
 		family := "ip"
 		if v6 {
 			family = "ip6"
 		}
-		fmt.Fprintf(&b, "table %s %s {\n", family, p.table)
+		fmt.Fprintf(&b, "add table %[1]s %[2]s\nflush table %[1]s %[2]s\ntable %[1]s %[2]s {\n", family, p.table)
 		b.WriteString("chain out { type nat hook output priority -100; policy accept;\n")
 		p.rules(&b, s, v6, true)
 		b.WriteString("}\nchain pre { type nat hook prerouting priority -100; policy accept;\n")

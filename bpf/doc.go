@@ -4,18 +4,26 @@
 //
 // # Picture
 //
-//	connect, sendto                      ┌─ publications: one word ─┐
-//	     │  frontends4/6: address → id ──┤ home    → set, count     │
-//	     ▼                               │ foreign → set, count     │
-//	socket.c ── headers/forward.h        └───────────┬──────────────┘
-//	     │                               endpoints4/6: header, slots …
-//	     ▼                                           │ one slot at random
+//	connect, sendto
+//	     │  frontends4/6, by a hash of the address: key, word for home
+//	     ▼  foreign4/6, beside them:                     word for others
+//	socket.c ── headers/forward.h                  │ set, count, flags
+//	     │                                         ▼
+//	     │          endpoints4/6: slots of a set, one is chosen at random
+//	     │          address, id, whose it is, hits ──► services: counts, name
+//	     ▼
 //	endpoint's address; sockets, datagrams: what was asked for ◄── headers/reverse.h
 //
-// User space writes a new endpoint set where no program looks, then publishes it
-// by one atomic store; what is not published any more is used again only after
-// every program that could have seen it has ended. So a program needs no lock, and
-// a reader never sees a half of anything.
+// All but the last are arrays in memory that user space writes. It writes a new
+// endpoint set where no program looks, then publishes it by one atomic store; what
+// is not published any more is used again only after every program that could have
+// seen it has ended. So a program needs no lock, and a reader never sees a half of
+// anything. A connect touches two lines of memory that only its service has: that of
+// the frontend, and that of the slot, in which it is counted.
+//
+// The table of frontends is ours and no hash map of the kernel: that gives the
+// element of a key that was deleted to another one at once, so that a program which
+// found it may read what is another's.
 //
 // Each header is one concept and begins with what it means. socket.c attaches them
 // to the hooks, destroy.c ends connections to endpoints that are gone, probe.c
@@ -25,7 +33,8 @@
 //
 // socket_test.c compiles the same headers and socket.c with a kernel that says what
 // a test wants, as programs that the kernel runs for a test (BPF_PROG_TEST_RUN);
-// lab_test.go sets the scene, verdicts_test.go says what has to come of it.
+// lab_test.go sets the scene, verdicts_test.go says what has to come of it,
+// index_test.go where frontends are found.
 //
 // # Licence
 //

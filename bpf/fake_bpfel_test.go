@@ -31,11 +31,29 @@ type FakeBond struct {
 	Slot     uint32
 }
 
+type FakeBucket4 struct {
+	_     structs.HostLayout
+	Entry [4]struct {
+		_    structs.HostLayout
+		Key  uint64
+		Home uint64
+	}
+}
+
+type FakeBucket6 struct {
+	_     structs.HostLayout
+	Entry [2]struct {
+		_    structs.HostLayout
+		Key  [3]uint64
+		Home uint64
+	}
+}
+
 type FakeClient struct {
-	_        structs.HostLayout
-	Netns    uint64
-	Frontend uint32
-	Service  uint32
+	_       structs.HostLayout
+	Netns   uint64
+	Zero    uint32
+	Service uint32
 }
 
 type FakeDatagrams struct {
@@ -51,6 +69,9 @@ type FakeEndpoint4 struct {
 	Port    uint16
 	Zero    uint16
 	Id      uint64
+	Service uint32
+	At      uint32
+	Hits    uint64
 }
 
 type FakeEndpoint6 struct {
@@ -59,6 +80,10 @@ type FakeEndpoint6 struct {
 	Port    uint16
 	Zero    [3]uint16
 	Id      uint64
+	Service uint32
+	At      uint32
+	Hits    uint64
+	Spare   [2]uint64
 }
 
 type FakeFlow struct {
@@ -81,20 +106,14 @@ type FakeFlow struct {
 	Process         [16]int8
 }
 
-type FakeFrontend4 struct {
-	_         structs.HostLayout
-	Address   uint32
-	Port      uint16
-	Transport uint8
-	Zero      uint8
+type FakeForeign4 struct {
+	_     structs.HostLayout
+	Entry [4]uint64
 }
 
-type FakeFrontend6 struct {
-	_         structs.HostLayout
-	Address   [4]uint32
-	Port      uint16
-	Transport uint8
-	Zero      uint8
+type FakeForeign6 struct {
+	_     structs.HostLayout
+	Entry [2]uint64
 }
 
 type FakeNames struct {
@@ -124,6 +143,8 @@ type FakeNames struct {
 		Zero            [5]uint8
 		Process         [16]int8
 	}
+	ServiceCount uint32
+	_            [4]byte
 }
 
 type FakePolicyKey struct {
@@ -183,13 +204,27 @@ type FakeScope uint32
 const (
 	FakeScopeSCOPE_HOME    FakeScope = 0
 	FakeScopeSCOPE_FOREIGN FakeScope = 1
-	FakeScopeSCOPES        FakeScope = 2
 )
 
-type FakeServiceName struct {
-	_    structs.HostLayout
-	Text [128]int8
+type FakeService struct {
+	_               structs.HostLayout
+	Id              uint32
+	AffinitySeconds uint32
+	Counts          [7]uint64
+	Name            [128]int8
 }
+
+type FakeServiceCount uint32
+
+const (
+	FakeServiceCountSERVICE_PAST          FakeServiceCount = 0
+	FakeServiceCountSERVICE_EMPTY_PASSED  FakeServiceCount = 1
+	FakeServiceCountSERVICE_EMPTY_REFUSED FakeServiceCount = 2
+	FakeServiceCountSERVICE_DENIED        FakeServiceCount = 3
+	FakeServiceCountSERVICE_NO_MEMORY     FakeServiceCount = 4
+	FakeServiceCountSERVICE_UNTRACKED     FakeServiceCount = 5
+	FakeServiceCountSERVICE_COUNTS        FakeServiceCount = 7
+)
 
 type FakeSettings struct {
 	_           structs.HostLayout
@@ -258,11 +293,10 @@ const (
 	FakeMapEndpoints4       = "endpoints4"
 	FakeMapEndpoints6       = "endpoints6"
 	FakeMapFlows            = "flows"
+	FakeMapForeign4         = "foreign4"
+	FakeMapForeign6         = "foreign6"
 	FakeMapFrontends4       = "frontends4"
 	FakeMapFrontends6       = "frontends6"
-	FakeMapHits4            = "hits4"
-	FakeMapHits6            = "hits6"
-	FakeMapPublications     = "publications"
 	FakeMapReasons          = "reasons"
 	FakeMapServices         = "services"
 	FakeMapSettings         = "settings"
@@ -279,6 +313,8 @@ const (
 	FakeVarHasRetval        = "has_retval"
 	FakeVarHome             = "home"
 	FakeVarLicence          = "licence"
+	FakeVarMask4            = "mask4"
+	FakeVarMask6            = "mask6"
 	FakeVarNames            = "names"
 	FakeVarPolicyInForce    = "policy_in_force"
 	FakeVarScene            = "scene"
@@ -341,22 +377,21 @@ type FakeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type FakeMapSpecs struct {
-	Bonds        *ebpf.MapSpec `ebpf:"bonds"`
-	Datagrams    *ebpf.MapSpec `ebpf:"datagrams"`
-	Denials      *ebpf.MapSpec `ebpf:"denials"`
-	Endpoints4   *ebpf.MapSpec `ebpf:"endpoints4"`
-	Endpoints6   *ebpf.MapSpec `ebpf:"endpoints6"`
-	Flows        *ebpf.MapSpec `ebpf:"flows"`
-	Frontends4   *ebpf.MapSpec `ebpf:"frontends4"`
-	Frontends6   *ebpf.MapSpec `ebpf:"frontends6"`
-	Hits4        *ebpf.MapSpec `ebpf:"hits4"`
-	Hits6        *ebpf.MapSpec `ebpf:"hits6"`
-	Publications *ebpf.MapSpec `ebpf:"publications"`
-	Reasons      *ebpf.MapSpec `ebpf:"reasons"`
-	Services     *ebpf.MapSpec `ebpf:"services"`
-	Settings     *ebpf.MapSpec `ebpf:"settings"`
-	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
-	Stamp        *ebpf.MapSpec `ebpf:"stamp"`
+	Bonds      *ebpf.MapSpec `ebpf:"bonds"`
+	Datagrams  *ebpf.MapSpec `ebpf:"datagrams"`
+	Denials    *ebpf.MapSpec `ebpf:"denials"`
+	Endpoints4 *ebpf.MapSpec `ebpf:"endpoints4"`
+	Endpoints6 *ebpf.MapSpec `ebpf:"endpoints6"`
+	Flows      *ebpf.MapSpec `ebpf:"flows"`
+	Foreign4   *ebpf.MapSpec `ebpf:"foreign4"`
+	Foreign6   *ebpf.MapSpec `ebpf:"foreign6"`
+	Frontends4 *ebpf.MapSpec `ebpf:"frontends4"`
+	Frontends6 *ebpf.MapSpec `ebpf:"frontends6"`
+	Reasons    *ebpf.MapSpec `ebpf:"reasons"`
+	Services   *ebpf.MapSpec `ebpf:"services"`
+	Settings   *ebpf.MapSpec `ebpf:"settings"`
+	Sockets    *ebpf.MapSpec `ebpf:"sockets"`
+	Stamp      *ebpf.MapSpec `ebpf:"stamp"`
 }
 
 // FakeVariableSpecs contains global variables before they are loaded into the kernel.
@@ -366,6 +401,8 @@ type FakeVariableSpecs struct {
 	HasRetval     *ebpf.VariableSpec `ebpf:"has_retval"`
 	Home          *ebpf.VariableSpec `ebpf:"home"`
 	Licence       *ebpf.VariableSpec `ebpf:"licence"`
+	Mask4         *ebpf.VariableSpec `ebpf:"mask4"`
+	Mask6         *ebpf.VariableSpec `ebpf:"mask6"`
 	Names         *ebpf.VariableSpec `ebpf:"names"`
 	PolicyInForce *ebpf.VariableSpec `ebpf:"policy_in_force"`
 	Scene         *ebpf.VariableSpec `ebpf:"scene"`
@@ -392,22 +429,21 @@ func (o *FakeObjects) Close() error {
 //
 // It can be passed to LoadFakeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type FakeMaps struct {
-	Bonds        *ebpf.Map `ebpf:"bonds"`
-	Datagrams    *ebpf.Map `ebpf:"datagrams"`
-	Denials      *ebpf.Map `ebpf:"denials"`
-	Endpoints4   *ebpf.Map `ebpf:"endpoints4"`
-	Endpoints6   *ebpf.Map `ebpf:"endpoints6"`
-	Flows        *ebpf.Map `ebpf:"flows"`
-	Frontends4   *ebpf.Map `ebpf:"frontends4"`
-	Frontends6   *ebpf.Map `ebpf:"frontends6"`
-	Hits4        *ebpf.Map `ebpf:"hits4"`
-	Hits6        *ebpf.Map `ebpf:"hits6"`
-	Publications *ebpf.Map `ebpf:"publications"`
-	Reasons      *ebpf.Map `ebpf:"reasons"`
-	Services     *ebpf.Map `ebpf:"services"`
-	Settings     *ebpf.Map `ebpf:"settings"`
-	Sockets      *ebpf.Map `ebpf:"sockets"`
-	Stamp        *ebpf.Map `ebpf:"stamp"`
+	Bonds      *ebpf.Map `ebpf:"bonds"`
+	Datagrams  *ebpf.Map `ebpf:"datagrams"`
+	Denials    *ebpf.Map `ebpf:"denials"`
+	Endpoints4 *ebpf.Map `ebpf:"endpoints4"`
+	Endpoints6 *ebpf.Map `ebpf:"endpoints6"`
+	Flows      *ebpf.Map `ebpf:"flows"`
+	Foreign4   *ebpf.Map `ebpf:"foreign4"`
+	Foreign6   *ebpf.Map `ebpf:"foreign6"`
+	Frontends4 *ebpf.Map `ebpf:"frontends4"`
+	Frontends6 *ebpf.Map `ebpf:"frontends6"`
+	Reasons    *ebpf.Map `ebpf:"reasons"`
+	Services   *ebpf.Map `ebpf:"services"`
+	Settings   *ebpf.Map `ebpf:"settings"`
+	Sockets    *ebpf.Map `ebpf:"sockets"`
+	Stamp      *ebpf.Map `ebpf:"stamp"`
 }
 
 func (m *FakeMaps) Close() error {
@@ -418,11 +454,10 @@ func (m *FakeMaps) Close() error {
 		m.Endpoints4,
 		m.Endpoints6,
 		m.Flows,
+		m.Foreign4,
+		m.Foreign6,
 		m.Frontends4,
 		m.Frontends6,
-		m.Hits4,
-		m.Hits6,
-		m.Publications,
 		m.Reasons,
 		m.Services,
 		m.Settings,
@@ -438,6 +473,8 @@ type FakeVariables struct {
 	HasRetval     *ebpf.Variable `ebpf:"has_retval"`
 	Home          *ebpf.Variable `ebpf:"home"`
 	Licence       *ebpf.Variable `ebpf:"licence"`
+	Mask4         *ebpf.Variable `ebpf:"mask4"`
+	Mask6         *ebpf.Variable `ebpf:"mask6"`
 	Names         *ebpf.Variable `ebpf:"names"`
 	PolicyInForce *ebpf.Variable `ebpf:"policy_in_force"`
 	Scene         *ebpf.Variable `ebpf:"scene"`

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-//go:generate go tool -modfile=../tools/go.mod bpf2go -tags linux -go-package bpf -cc clang -strip llvm-strip -cflags "-O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -Iheaders" -type reason -type verdict -type publication_flag -type scope -type transport -type flow Fake socket_test.c
+//go:generate go tool -modfile=../tools/go.mod bpf2go -tags linux -go-package bpf -cc clang -strip llvm-strip -cflags "-O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -Iheaders" -type reason -type verdict -type publication_flag -type scope -type service_count -type transport -type flow Fake socket_test.c
 
 // What the fake kernel says unless a test wants another thing.
 const (
@@ -22,9 +22,9 @@ const (
 	elsewhere = 1001
 	cgroup    = 2000
 	service   = 77
-	id        = 3  // of the frontend
-	set       = 10 // where its endpoints are
-	room      = 64 // slots that there are of each family
+	set       = 10 // where its endpoints are, and the service
+	room      = 64 // slots that there are of each family, and places for services
+	buckets   = 8  // for frontends
 )
 
 // lab runs the programs of socket.c on maps of its own and with a fake kernel;
@@ -33,6 +33,8 @@ type lab struct {
 	t *testing.T
 	c *ebpf.Collection
 	FakeScene
+	entries []entry   // that lead to the set
+	words   [2]uint64 // of all of these, by scope
 }
 
 // newLab loads them. constants are those that a loader of socket.c sets.
@@ -45,11 +47,16 @@ func newLab(t *testing.T, constants map[string]any) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{FakeMapFrontends4, FakeMapFrontends6, FakeMapServices} {
+	for _, name := range []string{FakeMapFrontends4, FakeMapFrontends6, FakeMapForeign4, FakeMapForeign6} {
+		spec.Maps[name].MaxEntries = buckets
+	}
+	for _, name := range []string{FakeMapEndpoints4, FakeMapEndpoints6, FakeMapServices} {
 		spec.Maps[name].MaxEntries = room
 	}
-	for _, name := range []string{FakeMapEndpoints4, FakeMapEndpoints6, FakeMapHits4, FakeMapHits6, FakeMapPublications} {
-		spec.Maps[name].MaxEntries = room
+	for _, name := range []string{FakeVarMask4, FakeVarMask6} {
+		if err := spec.Variables[name].Set(uint32(buckets - 1)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := spec.Variables[FakeVarHome].Set(uint64(home)); err != nil {
 		t.Fatal(err)
@@ -133,22 +140,29 @@ func (l *lab) put(name string, key, value any) {
 	}
 }
 
-// leads lets the frontend of a form lead to what is published as id.
+// leads lets the frontend of a form lead to the set.
 func (l *lab) leads(f form, p FakeTransport) {
 	l.t.Helper()
-	w, port := words(f.frontend.Addr()), port(f.frontend.Port())
-	if f.six() {
-		l.put(FakeMapFrontends6, FakeFrontend6{Address: w, Port: port, Transport: uint8(p)}, uint32(id))
-	} else {
-		l.put(FakeMapFrontends4, FakeFrontend4{Address: w[3], Port: port, Transport: uint8(p)}, uint32(id))
+	k := keyOf(f.frontend, p)
+	e, is := l.find(k)
+	if !is {
+		e = l.free(k)
+		l.entries = append(l.entries, e)
+	}
+	l.write(e, k.words)
+	for scope, word := range l.words {
+		l.say(e, FakeScope(scope), word)
 	}
 }
 
-// publishes sets the words of id: what sockets at home see, and those elsewhere.
+// publishes sets what is said of all frontends: to sockets at home, and to those
+// elsewhere.
 func (l *lab) publishes(scope FakeScope, at, count int, flags FakePublicationFlag) {
 	l.t.Helper()
-	word := uint64(at) | uint64(count)<<32 | uint64(flags)<<48
-	l.put(FakeMapPublications, uint32(id)*uint32(FakeScopeSCOPES)+uint32(scope), word)
+	l.words[scope] = uint64(at) | uint64(count)<<32 | uint64(flags)<<48
+	for _, e := range l.entries {
+		l.say(e, scope, l.words[scope])
+	}
 }
 
 // slot is a place in a set.
@@ -157,23 +171,17 @@ type slot struct {
 	addr netip.AddrPort
 }
 
-// fills writes a set: its header and its slots.
+// fills writes a set of slots that were never chosen, and its service in the place of
+// the same number.
 func (l *lab) fills(six bool, at int, svc, affinitySeconds uint32, slots ...slot) {
 	l.t.Helper()
-	name := FakeMapEndpoints4
-	if six {
-		name = FakeMapEndpoints6
-	}
-	header := make([]byte, l.c.Maps[name].ValueSize())
-	binary.NativeEndian.PutUint32(header, svc)
-	binary.NativeEndian.PutUint32(header[4:], affinitySeconds)
-	l.put(name, uint32(at), header)
+	l.put(FakeMapServices, uint32(at), FakeService{Id: svc, AffinitySeconds: affinitySeconds})
 	for i, s := range slots {
 		w := words(s.addr.Addr())
 		if six {
-			l.put(name, uint32(at+1+i), FakeEndpoint6{Address: w, Port: port(s.addr.Port()), Id: s.id})
+			l.put(FakeMapEndpoints6, uint32(at+i), FakeEndpoint6{Address: w, Port: port(s.addr.Port()), Id: s.id, Service: svc, At: uint32(at)})
 		} else {
-			l.put(name, uint32(at+1+i), FakeEndpoint4{Address: w[3], Port: port(s.addr.Port()), Id: s.id})
+			l.put(FakeMapEndpoints4, uint32(at+i), FakeEndpoint4{Address: w[3], Port: port(s.addr.Port()), Id: s.id, Service: svc, At: uint32(at)})
 		}
 	}
 }
@@ -277,16 +285,31 @@ func (l *lab) storage() (s FakeStorage) {
 }
 
 // hits is how often a slot of the set was chosen.
-func (l *lab) hits(six bool, slot int) (n uint64) {
+func (l *lab) hits(six bool, slot int) uint64 {
 	l.t.Helper()
-	name := FakeMapHits4
 	if six {
-		name = FakeMapHits6
+		var e FakeEndpoint6
+		l.get(FakeMapEndpoints6, uint32(set+slot), &e)
+		return e.Hits
 	}
-	if err := l.c.Maps[name].Lookup(uint32(set+1+slot), &n); err != nil {
-		l.t.Fatal(err)
+	var e FakeEndpoint4
+	l.get(FakeMapEndpoints4, uint32(set+slot), &e)
+	return e.Hits
+}
+
+// counts are what was counted of the service beside hits.
+func (l *lab) counts() (n [FakeServiceCountSERVICE_COUNTS]uint64) {
+	l.t.Helper()
+	var s FakeService
+	l.get(FakeMapServices, uint32(set), &s)
+	return s.Counts
+}
+
+func (l *lab) get(name string, key, value any) {
+	l.t.Helper()
+	if err := l.c.Maps[name].Lookup(key, value); err != nil {
+		l.t.Fatalf("%s: %v", name, err)
 	}
-	return n
 }
 
 // flows are what was told to who watches.

@@ -22,11 +22,10 @@ const (
 	SocketMapEndpoints4    = "endpoints4"
 	SocketMapEndpoints6    = "endpoints6"
 	SocketMapFlows         = "flows"
+	SocketMapForeign4      = "foreign4"
+	SocketMapForeign6      = "foreign6"
 	SocketMapFrontends4    = "frontends4"
 	SocketMapFrontends6    = "frontends6"
-	SocketMapHits4         = "hits4"
-	SocketMapHits6         = "hits6"
-	SocketMapPublications  = "publications"
 	SocketMapReasons       = "reasons"
 	SocketMapServices      = "services"
 	SocketMapSettings      = "settings"
@@ -42,6 +41,8 @@ const (
 	SocketProgSendmsg6     = "sendmsg6"
 	SocketVarHasRetval     = "has_retval"
 	SocketVarHome          = "home"
+	SocketVarMask4         = "mask4"
+	SocketVarMask6         = "mask6"
 	SocketVarPolicyInForce = "policy_in_force"
 )
 
@@ -101,22 +102,21 @@ type SocketProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SocketMapSpecs struct {
-	Bonds        *ebpf.MapSpec `ebpf:"bonds"`
-	Datagrams    *ebpf.MapSpec `ebpf:"datagrams"`
-	Denials      *ebpf.MapSpec `ebpf:"denials"`
-	Endpoints4   *ebpf.MapSpec `ebpf:"endpoints4"`
-	Endpoints6   *ebpf.MapSpec `ebpf:"endpoints6"`
-	Flows        *ebpf.MapSpec `ebpf:"flows"`
-	Frontends4   *ebpf.MapSpec `ebpf:"frontends4"`
-	Frontends6   *ebpf.MapSpec `ebpf:"frontends6"`
-	Hits4        *ebpf.MapSpec `ebpf:"hits4"`
-	Hits6        *ebpf.MapSpec `ebpf:"hits6"`
-	Publications *ebpf.MapSpec `ebpf:"publications"`
-	Reasons      *ebpf.MapSpec `ebpf:"reasons"`
-	Services     *ebpf.MapSpec `ebpf:"services"`
-	Settings     *ebpf.MapSpec `ebpf:"settings"`
-	Sockets      *ebpf.MapSpec `ebpf:"sockets"`
-	Stamp        *ebpf.MapSpec `ebpf:"stamp"`
+	Bonds      *ebpf.MapSpec `ebpf:"bonds"`
+	Datagrams  *ebpf.MapSpec `ebpf:"datagrams"`
+	Denials    *ebpf.MapSpec `ebpf:"denials"`
+	Endpoints4 *ebpf.MapSpec `ebpf:"endpoints4"`
+	Endpoints6 *ebpf.MapSpec `ebpf:"endpoints6"`
+	Flows      *ebpf.MapSpec `ebpf:"flows"`
+	Foreign4   *ebpf.MapSpec `ebpf:"foreign4"`
+	Foreign6   *ebpf.MapSpec `ebpf:"foreign6"`
+	Frontends4 *ebpf.MapSpec `ebpf:"frontends4"`
+	Frontends6 *ebpf.MapSpec `ebpf:"frontends6"`
+	Reasons    *ebpf.MapSpec `ebpf:"reasons"`
+	Services   *ebpf.MapSpec `ebpf:"services"`
+	Settings   *ebpf.MapSpec `ebpf:"settings"`
+	Sockets    *ebpf.MapSpec `ebpf:"sockets"`
+	Stamp      *ebpf.MapSpec `ebpf:"stamp"`
 }
 
 // SocketVariableSpecs contains global variables before they are loaded into the kernel.
@@ -125,6 +125,8 @@ type SocketMapSpecs struct {
 type SocketVariableSpecs struct {
 	HasRetval     *ebpf.VariableSpec `ebpf:"has_retval"`
 	Home          *ebpf.VariableSpec `ebpf:"home"`
+	Mask4         *ebpf.VariableSpec `ebpf:"mask4"`
+	Mask6         *ebpf.VariableSpec `ebpf:"mask6"`
 	PolicyInForce *ebpf.VariableSpec `ebpf:"policy_in_force"`
 }
 
@@ -148,22 +150,21 @@ func (o *SocketObjects) Close() error {
 //
 // It can be passed to LoadSocketObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SocketMaps struct {
-	Bonds        *ebpf.Map `ebpf:"bonds"`
-	Datagrams    *ebpf.Map `ebpf:"datagrams"`
-	Denials      *ebpf.Map `ebpf:"denials"`
-	Endpoints4   *ebpf.Map `ebpf:"endpoints4"`
-	Endpoints6   *ebpf.Map `ebpf:"endpoints6"`
-	Flows        *ebpf.Map `ebpf:"flows"`
-	Frontends4   *ebpf.Map `ebpf:"frontends4"`
-	Frontends6   *ebpf.Map `ebpf:"frontends6"`
-	Hits4        *ebpf.Map `ebpf:"hits4"`
-	Hits6        *ebpf.Map `ebpf:"hits6"`
-	Publications *ebpf.Map `ebpf:"publications"`
-	Reasons      *ebpf.Map `ebpf:"reasons"`
-	Services     *ebpf.Map `ebpf:"services"`
-	Settings     *ebpf.Map `ebpf:"settings"`
-	Sockets      *ebpf.Map `ebpf:"sockets"`
-	Stamp        *ebpf.Map `ebpf:"stamp"`
+	Bonds      *ebpf.Map `ebpf:"bonds"`
+	Datagrams  *ebpf.Map `ebpf:"datagrams"`
+	Denials    *ebpf.Map `ebpf:"denials"`
+	Endpoints4 *ebpf.Map `ebpf:"endpoints4"`
+	Endpoints6 *ebpf.Map `ebpf:"endpoints6"`
+	Flows      *ebpf.Map `ebpf:"flows"`
+	Foreign4   *ebpf.Map `ebpf:"foreign4"`
+	Foreign6   *ebpf.Map `ebpf:"foreign6"`
+	Frontends4 *ebpf.Map `ebpf:"frontends4"`
+	Frontends6 *ebpf.Map `ebpf:"frontends6"`
+	Reasons    *ebpf.Map `ebpf:"reasons"`
+	Services   *ebpf.Map `ebpf:"services"`
+	Settings   *ebpf.Map `ebpf:"settings"`
+	Sockets    *ebpf.Map `ebpf:"sockets"`
+	Stamp      *ebpf.Map `ebpf:"stamp"`
 }
 
 func (m *SocketMaps) Close() error {
@@ -174,11 +175,10 @@ func (m *SocketMaps) Close() error {
 		m.Endpoints4,
 		m.Endpoints6,
 		m.Flows,
+		m.Foreign4,
+		m.Foreign6,
 		m.Frontends4,
 		m.Frontends6,
-		m.Hits4,
-		m.Hits6,
-		m.Publications,
 		m.Reasons,
 		m.Services,
 		m.Settings,
@@ -193,6 +193,8 @@ func (m *SocketMaps) Close() error {
 type SocketVariables struct {
 	HasRetval     *ebpf.Variable `ebpf:"has_retval"`
 	Home          *ebpf.Variable `ebpf:"home"`
+	Mask4         *ebpf.Variable `ebpf:"mask4"`
+	Mask6         *ebpf.Variable `ebpf:"mask6"`
 	PolicyInForce *ebpf.Variable `ebpf:"policy_in_force"`
 }
 

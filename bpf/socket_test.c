@@ -64,6 +64,7 @@ struct names {
 	enum publication_flag flag;
 	enum transport transport;
 	struct flow flow;
+	enum service_count service_count;
 } names;
 
 INLINE void *fake_storage(const void *map, __u64 flags)

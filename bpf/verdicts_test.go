@@ -137,12 +137,26 @@ func TestVerdicts(t *testing.T) {
 					t.Errorf("%+v, want %+v", got, want)
 				}
 				l.remembers(f, test.reason == FakeReasonFORWARDED, test.send, got.to)
+				var counts [FakeServiceCountSERVICE_COUNTS]uint64
+				if what, is := ofServices[test.reason]; is {
+					counts[what] = 1
+				}
+				if got := l.counts(); got != counts {
+					t.Errorf("of the service %v is counted, want %v", got, counts)
+				}
 				if sum := l.hits(f.six(), 0) + l.hits(f.six(), 1) + l.hits(f.six(), 2); (sum == 1) != led || sum > 1 {
 					t.Errorf("%d hits", sum)
 				}
 			})
 		}
 	}
+}
+
+// ofServices are the reasons that are counted of the service as well.
+var ofServices = map[FakeReason]FakeServiceCount{
+	FakeReasonEMPTY_PASSED: FakeServiceCountSERVICE_EMPTY_PASSED, FakeReasonEMPTY_REFUSED: FakeServiceCountSERVICE_EMPTY_REFUSED,
+	FakeReasonDENIED: FakeServiceCountSERVICE_DENIED, FakeReasonNO_MEMORY: FakeServiceCountSERVICE_NO_MEMORY,
+	FakeReasonUNTRACKED: FakeServiceCountSERVICE_UNTRACKED,
 }
 
 // noErrno is for a refusal whose errno the kernel chooses.
@@ -155,16 +169,11 @@ func (o outcome) equal(p outcome) bool {
 // unleads takes the frontend of a form away.
 func (l *lab) unleads(f form, p FakeTransport) {
 	l.t.Helper()
-	w, port := words(f.frontend.Addr()), port(f.frontend.Port())
-	err := error(nil)
-	if f.six() {
-		err = l.c.Maps[FakeMapFrontends6].Delete(FakeFrontend6{Address: w, Port: port, Transport: uint8(p)})
-	} else {
-		err = l.c.Maps[FakeMapFrontends4].Delete(FakeFrontend4{Address: w[3], Port: port, Transport: uint8(p)})
+	e, is := l.find(keyOf(f.frontend, p))
+	if !is {
+		l.t.Fatalf("%v is not there", f.frontend)
 	}
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	l.write(e, [3]uint64{})
 }
 
 func (l *lab) denies(cgroup uint64, service uint32) {
@@ -501,7 +510,7 @@ func TestAffinity(t *testing.T) {
 				}
 				l.Netns = home
 
-				// The frontend's id serves another service.
+				// The frontend is another service's.
 				many(set, uint64(third))
 				l.fills(f.six(), set, service+1, ttl, slot{uint64(third), netip.AddrPortFrom(f.endpoints[0].Addr(), uint16(5000+third))})
 				ask(other, false)

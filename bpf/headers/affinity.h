@@ -8,11 +8,11 @@
 #include "ids.h"
 #include "publication.h"
 
-/* Frontend ids are used again, service ids are not: with both, what a frontend
- * leaves behind is of no use to the next one with its id. */
+/* Ids of services are not used again, so what one leaves behind is of no use to
+ * another. */
 struct client {
 	__u64 netns;
-	frontend_id frontend;
+	__u32 zero;
 	service_id service;
 };
 

@@ -11,6 +11,7 @@
 #include "frontend.h"
 #include "policy.h"
 #include "publication.h"
+#include "service.h"
 #include "verdict.h"
 
 enum operation {
@@ -42,68 +43,89 @@ INLINE enum verdict untouched(struct bpf_sock_addr *ctx, enum operation op, enum
 	return pass(why);
 }
 
+/* deny is for the processes of a cgroup that may not talk to the service. */
+INLINE enum verdict deny(bool six, __u8 transport, __u64 netns, service_place at, const struct association *a)
+{
+	count_of_service(service_at(at), SERVICE_DENIED);
+	report(six, transport, DENIED, netns, a);
+	return refuse(DENIED, EPERM);
+}
+
+/* without_endpoint is what there is to do where nobody lives. */
+INLINE enum reason without_endpoint(struct bpf_sock_addr *ctx, bool six, enum operation op, __u8 transport, __u64 netns,
+				    publication p, struct association *a, enum verdict *verdict)
+{
+	struct service *s = service_at(service_of(p));
+
+	/* User space sizes the array, so a place outside of it is its mistake.
+	 * Nothing good can come of going on. */
+	if (!s) {
+		*verdict = refuse(BROKEN, ECONNREFUSED);
+		return BROKEN;
+	}
+	a->service = s->id;
+	if (!allowed(a->service)) {
+		*verdict = deny(six, transport, netns, service_of(p), a);
+		return DENIED;
+	}
+	/* A port of this node whose own listener answers while nobody else does. */
+	if (!has_flag(p, REFUSES)) {
+		count_of_service(s, SERVICE_EMPTY_PASSED);
+		report(six, transport, EMPTY_PASSED, netns, a);
+		*verdict = untouched(ctx, op, EMPTY_PASSED);
+		return EMPTY_PASSED;
+	}
+	/* A service without a living instance, as a host without a listener
+	 * answers. */
+	count_of_service(s, SERVICE_EMPTY_REFUSED);
+	report(six, transport, EMPTY_REFUSED, netns, a);
+	*verdict = refuse(EMPTY_REFUSED, ECONNREFUSED);
+	return EMPTY_REFUSED;
+}
+
 /* forward fills in a->endpoint, which the caller writes into the context if the
  * answer is FORWARDED or UNTRACKED; any other reason comes with its verdict. */
-INLINE enum reason forward(struct bpf_sock_addr *ctx, bool six, enum operation op, __u8 transport, frontend_id id,
-			   struct association *a, enum verdict *verdict)
+INLINE enum reason forward(struct bpf_sock_addr *ctx, bool six, enum operation op, __u8 transport, __u64 netns,
+			   publication p, struct association *a, enum verdict *verdict)
 {
-	__u64 netns = bpf_get_netns_cookie(ctx);
-	publication p = published(id, netns);
 	struct endpoint e = {};
-	struct header h;
 	__u32 slot;
 
-	/* The frontend was found, and its id taken back since. */
+	/* The frontend was found, and is being taken away. */
 	if (!has_flag(p, PUBLISHED)) {
 		*verdict = untouched(ctx, op, WITHDRAWN);
 		return WITHDRAWN;
 	}
+	if (count_of(p) == 0)
+		return without_endpoint(ctx, six, op, transport, netns, p, a, verdict);
+
+	slot = any(ctx, op, count_of(p));
 	/* User space sizes the arrays, so a set outside of them is its mistake.
 	 * Nothing good can come of going on. */
-	if (!load_header(six, set_of(p), &h)) {
-		*verdict = refuse(BROKEN, ECONNREFUSED);
-		return BROKEN;
-	}
-	a->service = h.service;
-
-	/* The processes of this cgroup may not talk to the service. */
-	if (!allowed(h.service)) {
-		report(six, transport, DENIED, netns, a);
-		*verdict = refuse(DENIED, EPERM);
-		return DENIED;
-	}
-	if (count_of(p) == 0) {
-		/* A port of this node whose own listener answers while nobody else
-		 * does. */
-		if (!has_flag(p, REFUSES)) {
-			report(six, transport, EMPTY_PASSED, netns, a);
-			*verdict = untouched(ctx, op, EMPTY_PASSED);
-			return EMPTY_PASSED;
-		}
-		/* A service without a living instance, as a host without a listener
-		 * answers. */
-		report(six, transport, EMPTY_REFUSED, netns, a);
-		*verdict = refuse(EMPTY_REFUSED, ECONNREFUSED);
-		return EMPTY_REFUSED;
-	}
-
-	bool sticky = has_flag(p, STICKY), kept = false;
-	struct client c = {.netns = netns, .frontend = id, .service = h.service};
-	__u64 now = sticky ? bpf_ktime_get_ns() : 0;
-
-	if (sticky)
-		kept = recall_bond(six, &c, p, h.affinity_seconds, now, &slot);
-	if (!kept)
-		slot = any(ctx, op, count_of(p));
-	/* As with the header. */
 	if (!load_endpoint(six, set_of(p), slot, &e)) {
 		*verdict = refuse(BROKEN, ECONNREFUSED);
 		return BROKEN;
 	}
-	if (kept)
-		count(KEPT);
-	if (sticky)
+	a->service = e.service;
+	if (!allowed(e.service)) {
+		*verdict = deny(six, transport, netns, e.at, a);
+		return DENIED;
+	}
+	if (has_flag(p, STICKY)) {
+		struct client c = {.netns = netns, .service = e.service};
+		struct service *s = service_at(e.at);
+		__u64 now = bpf_ktime_get_ns();
+
+		if (s && recall_bond(six, &c, p, s->affinity_seconds, now, &slot)) {
+			/* As with the one that was chosen by chance. */
+			if (!load_endpoint(six, set_of(p), slot, &e)) {
+				*verdict = refuse(BROKEN, ECONNREFUSED);
+				return BROKEN;
+			}
+			count(KEPT);
+		}
 		bind(&c, p, slot, e.id, now);
+	}
 
 	if (six) {
 		a->endpoint[0] = e.address[0];
@@ -120,6 +142,7 @@ INLINE enum reason forward(struct bpf_sock_addr *ctx, bool six, enum operation o
 		/* The answer would show an address that the sender never asked, and
 		 * be dropped: better fail now, and be tried again. */
 		if (!remember_datagram(ctx, a)) {
+			count_of_service(service_at(e.at), SERVICE_NO_MEMORY);
 			report(six, transport, NO_MEMORY, netns, a);
 			*verdict = refuse(NO_MEMORY, ENOMEM);
 			return NO_MEMORY;
@@ -127,9 +150,10 @@ INLINE enum reason forward(struct bpf_sock_addr *ctx, bool six, enum operation o
 	} else if (!remember_connect(ctx, a)) {
 		/* The connection works all the same; it shows the endpoint as its
 		 * peer, and outlives it. */
+		count_of_service(service_at(e.at), SERVICE_UNTRACKED);
 		why = UNTRACKED;
 	}
-	hit(six, set_of(p), slot);
+	hit(&e);
 	report(six, transport, why, netns, a);
 	/* A living instance was found. */
 	*verdict = pass(why);
@@ -140,22 +164,23 @@ INLINE enum verdict forward4(struct bpf_sock_addr *ctx, enum operation op, bool 
 {
 	__u8 transport = transport_of(ctx);
 	__be32 address = mapped ? ctx->user_ip6[3] : ctx->user_ip4;
-	struct frontend4 f = {.address = address, .port = port_of(ctx), .transport = transport};
-	frontend_id *id;
+	__be16 port = port_of(ctx);
+	__u64 netns;
+	publication p;
 
 	/* Raw sockets and the like have no ports that a service could have. */
 	if (!transport)
 		return pass(OTHER_PROTOCOL);
-	id = bpf_map_lookup_elem(&frontends4, &f);
+	netns = bpf_get_netns_cookie(ctx);
 	/* Most connections of a host go elsewhere. */
-	if (!id)
+	if (!published4(address, port, transport, scope_of(netns), &p))
 		return untouched(ctx, op, NO_FRONTEND);
 
-	struct association a = {.frontend_port = f.port};
+	struct association a = {.frontend_port = port};
 	enum verdict verdict;
 
 	a.frontend[3] = address;
-	switch (forward(ctx, false, op, transport, *id, &a, &verdict)) {
+	switch (forward(ctx, false, op, transport, netns, p, &a, &verdict)) {
 	case FORWARDED:
 	case UNTRACKED:
 		if (mapped)
@@ -177,29 +202,27 @@ INLINE enum verdict forward6(struct bpf_sock_addr *ctx, enum operation op)
 		return forward4(ctx, op, true);
 
 	__u8 transport = transport_of(ctx);
-	struct frontend6 f = {.port = port_of(ctx), .transport = transport};
-	frontend_id *id;
+	__be32 address[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]};
+	__be16 port = port_of(ctx);
+	__u64 netns;
+	publication p;
 
 	/* As with IPv4. */
 	if (!transport)
 		return pass(OTHER_PROTOCOL);
-	f.address[0] = ctx->user_ip6[0];
-	f.address[1] = ctx->user_ip6[1];
-	f.address[2] = ctx->user_ip6[2];
-	f.address[3] = ctx->user_ip6[3];
-	id = bpf_map_lookup_elem(&frontends6, &f);
+	netns = bpf_get_netns_cookie(ctx);
 	/* As with IPv4. */
-	if (!id)
+	if (!published6(address, port, transport, scope_of(netns), &p))
 		return untouched(ctx, op, NO_FRONTEND);
 
-	struct association a = {.frontend_port = f.port};
+	struct association a = {.frontend_port = port};
 	enum verdict verdict;
 
-	a.frontend[0] = f.address[0];
-	a.frontend[1] = f.address[1];
-	a.frontend[2] = f.address[2];
-	a.frontend[3] = f.address[3];
-	switch (forward(ctx, true, op, transport, *id, &a, &verdict)) {
+	a.frontend[0] = address[0];
+	a.frontend[1] = address[1];
+	a.frontend[2] = address[2];
+	a.frontend[3] = address[3];
+	switch (forward(ctx, true, op, transport, netns, p, &a, &verdict)) {
 	case FORWARDED:
 	case UNTRACKED:
 		ctx->user_ip6[0] = a.endpoint[0];

@@ -3,6 +3,6 @@
 #pragma once
 #include "base.h"
 
-typedef __u32 frontend_id; /* an index; used again after a grace period */
-typedef __u32 service_id;  /* never used again */
-typedef __u64 endpoint_id; /* the host's; unique within its service */
+typedef __u32 service_id;    /* never used again */
+typedef __u32 service_place; /* an index; used again after a grace period */
+typedef __u64 endpoint_id;   /* the host's; unique within its service */

@@ -72,8 +72,8 @@ func (o *ownService) program(d *datapath.Datapath) error {
 	if _, err := d.Table().Set(svc.Key, plan, []uint64{1}); err != nil {
 		return err
 	}
-	_, err := d.Table().Finish()
-	return err
+	d.Table().Finish()
+	return nil
 }
 
 // testDial is what Health needs, apart from the provider's lock.

@@ -133,9 +133,6 @@ func (k *keeper) check() {
 	if p.keeper != k || p.data == nil {
 		return
 	}
-	if _, err := p.data.Table().Finish(); err != nil {
-		p.log.Warn("what is not wanted any more could not all be deleted; trying again", "error", err)
-	}
 	found := p.data.Check()
 	if found == nil {
 		return

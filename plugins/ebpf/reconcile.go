@@ -36,7 +36,11 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 	}
 	r.finish()
 	if !p.data.Attached() && next.Completeness.Complete() {
-		if err := p.data.Attach(); err != nil {
+		err := p.data.Check() // what the hooks are about to be led to
+		if err == nil {
+			err = p.data.Attach()
+		}
+		if err != nil {
 			return dataplane.Result{}, fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
 		}
 		p.path.Store(&testDial{service: p.own, inside: p.place.inside, cgroup: p.place.cgroup})
@@ -83,18 +87,10 @@ type round struct {
 	provider *Provider
 	next     *dataplane.Snapshot
 	removed  map[dataplane.Key][]dataplane.Removal
-	queue    []layout.Entry       // of services that are compiled
-	queued   []compiled           // the rest of what is known of them
 	crowded  []*dataplane.Service // that did not fit
 
 	programmed int // services
 	ops        int
-}
-
-// compiled is a service on its way into the maps.
-type compiled struct {
-	svc     *dataplane.Service
-	problem *dataplane.Problem // that does not keep it out; nil: none
 }
 
 // many is from how many changes on it is worth to look first how much they take.
@@ -120,7 +116,6 @@ func (r *round) byDelta(delta dataplane.Delta) {
 			r.put(st.Service, svc)
 		}
 	}
-	r.flush()
 }
 
 // byContent compares all. What an incomplete snapshot lacks stays: a process before
@@ -137,7 +132,6 @@ func (r *round) byContent() {
 	for svc := range r.next.Services() {
 		r.put(svc.Key, svc)
 	}
-	r.flush()
 	for k := range r.removed {
 		if r.next.Service(k) == nil {
 			r.put(k, nil) // by name
@@ -163,7 +157,7 @@ func (r *round) byContent() {
 	p.known = true
 }
 
-// put programs one service, at the latest with the next flush; nil removes it.
+// put programs one service; nil removes it.
 func (r *round) put(k dataplane.Key, svc *dataplane.Service) {
 	p := r.provider
 	if svc == nil {
@@ -183,36 +177,21 @@ func (r *round) put(k dataplane.Key, svc *dataplane.Service) {
 	if !p.known && !r.next.Completeness.Complete() {
 		ids = p.data.Table().Keep(k, &plan, ids)
 	}
-	r.queue, r.queued = append(r.queue, layout.Entry{Key: k, Plan: plan, Has: ids}), append(r.queued, compiled{svc, problem})
-	if len(r.queue) == most {
-		r.flush()
+	c, err := p.data.Table().Set(k, plan, ids)
+	if err != nil {
+		p.refuse(k, &dataplane.Problem{Status: dataplane.StatusRejected, Reason: dataplane.ReasonApplyFailed, Message: err.Error()})
+		if errors.Is(err, layout.ErrFull) {
+			r.crowded = append(r.crowded, svc)
+		}
+		return
 	}
-}
-
-// most is how many services wait for the maps at once.
-const most = 4096
-
-// flush programs what waits.
-func (r *round) flush() {
-	p, queue, queued := r.provider, r.queue, r.queued
-	r.queue, r.queued = nil, nil
-	p.data.Table().SetAll(queue, func(i int, c layout.Change, err error) {
-		k, svc, problem := queue[i].Key, queued[i].svc, queued[i].problem
-		if err != nil {
-			p.refuse(k, &dataplane.Problem{Status: dataplane.StatusRejected, Reason: dataplane.ReasonApplyFailed, Message: err.Error()})
-			if errors.Is(err, layout.ErrFull) {
-				r.crowded = append(r.crowded, svc)
-			}
-			return
-		}
-		if problem != nil {
-			p.refuse(k, problem)
-		} else {
-			delete(p.statuses, k)
-		}
-		r.programmed++
-		r.done(k, svc, c)
-	})
+	if problem != nil {
+		p.refuse(k, problem)
+	} else {
+		delete(p.statuses, k)
+	}
+	r.programmed++
+	r.done(k, svc, c)
 }
 
 // refuse notes how a service fared that is not simply programmed.
@@ -251,7 +230,7 @@ func endpointIDs(svc *dataplane.Service) []uint64 {
 // finish ends the generation, and makes the maps larger for what did not fit.
 func (r *round) finish() {
 	p := r.provider
-	r.end()
+	r.ops += p.data.Table().Finish()
 	for try := range 24 { // first in the room that others left, then in more and more
 		crowded := r.crowded
 		if len(crowded) == 0 || try > 0 && !r.grow(p.settings.larger(p.data.Table())) {
@@ -261,8 +240,7 @@ func (r *round) finish() {
 		for _, svc := range crowded {
 			r.put(svc.Key, svc)
 		}
-		r.flush()
-		r.end()
+		r.ops += p.data.Table().Finish()
 	}
 	p.full = len(r.crowded) > 0
 	switch {
@@ -270,16 +248,6 @@ func (r *round) finish() {
 		p.setTrouble(fmt.Sprintf("%d services do not fit, the first is %s: raise max_frontends or max_slots", len(r.crowded), r.crowded[0].Key))
 	default:
 		p.setTrouble("")
-	}
-}
-
-// end deletes what nobody wants any more. What the kernel refuses to delete is
-// tried again by the keeper.
-func (r *round) end() {
-	n, err := r.provider.data.Table().Finish()
-	r.ops += n
-	if err != nil {
-		r.provider.log.Warn("what is not wanted any more could not all be deleted; trying again", "error", err)
 	}
 }
 

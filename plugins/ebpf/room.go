@@ -32,9 +32,9 @@ func (n *needs) add(svc *dataplane.Service) {
 		}
 		same = same && e.Foreign() == e.Addr
 	}
-	slots := uint64(layout.RegionSlots(1 + endpoints))
+	slots := uint64(layout.RegionSlots(endpoints))
 	if !same || foreign < endpoints {
-		slots += uint64(layout.RegionSlots(1 + foreign))
+		slots += uint64(layout.RegionSlots(foreign))
 	}
 	for family, is := range used {
 		if is {

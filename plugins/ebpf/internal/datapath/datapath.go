@@ -119,11 +119,7 @@ func (d *Datapath) adopt(l layoutDir) error {
 	if err != nil {
 		return err
 	}
-	dump, err := maps.Dump()
-	if err == nil {
-		d.table, err = layout.Adopt(maps, maps.Size(), dump)
-	}
-	if err != nil {
+	if d.table, err = layout.Adopt(maps, maps.Size()); err != nil {
 		maps.Close()
 		return err
 	}
@@ -172,7 +168,10 @@ func (d *Datapath) Grow(size layout.Size) error {
 	if err != nil {
 		return fmt.Errorf("datapath: grow: %w", Unlocked(err))
 	}
-	table, err := d.table.CopyTo(maps, size)
+	copied, err := d.table.CopyTo(maps, size)
+	if err == nil {
+		err = copied.Table().Check()
+	}
 	if err != nil {
 		maps.Close()
 		return fmt.Errorf("datapath: grow: %w", err)
@@ -190,7 +189,7 @@ func (d *Datapath) Grow(size layout.Size) error {
 		return fmt.Errorf("datapath: grow: %w", errors.Join(err, os.RemoveAll(dir)))
 	}
 	old := *d
-	d.current, d.maps, d.table, d.programs = next, maps, table, loaded
+	d.current, d.maps, d.table, d.programs = next, maps, copied.Table(), loaded
 	if d.attached {
 		if err := d.Attach(); err != nil {
 			// Some hooks may run the new programs: both sets of maps are whole and
@@ -205,7 +204,7 @@ func (d *Datapath) Grow(size layout.Size) error {
 	if err := d.grace.Wait(); err != nil {
 		d.options.Log.Warn("no grace period after growing: some counts may be lost", "error", err)
 	}
-	old.table.MoveHits(table)
+	copied.CatchUp()
 	old.programs.close()
 	old.maps.Close()
 	return nil
@@ -237,39 +236,15 @@ func (d *Datapath) Check() error {
 	if !d.current.whole(d.root) {
 		return fmt.Errorf("the maps are not pinned at %s any more", filepath.Join(d.root, d.current.String()))
 	}
-	dump, err := d.maps.Dump()
-	if err != nil {
-		return err
-	}
-	frontends := d.table.Frontends()
-	for _, f := range frontends {
-		if id, there := dump.Frontends[f.Binding]; !there || id != f.ID {
-			return fmt.Errorf("frontend %v/%v leads to %d (%v), not to %d", f.Binding.Addr, f.Binding.Protocol, id, there, f.ID)
-		}
-	}
-	if len(dump.Frontends) != len(frontends) {
-		return fmt.Errorf("there are %d frontends, not %d", len(dump.Frontends), len(frontends))
-	}
-	return nil
+	return d.table.Check()
 }
 
 // Repair makes right what Check found: it restores frontends, pins and links.
 func (d *Datapath) Repair() error {
-	dump, err := d.maps.Dump()
-	if err != nil {
-		return err
-	}
-	for _, f := range d.table.Frontends() {
-		if id, there := dump.Frontends[f.Binding]; !there || id != f.ID {
-			err = errors.Join(err, d.maps.InsertFrontend(f.Binding, f.ID))
-		}
-		delete(dump.Frontends, f.Binding)
-	}
-	for b := range dump.Frontends {
-		err = errors.Join(err, d.maps.DeleteFrontend(b))
-	}
+	d.table.Repair()
+	var err error
 	if !d.current.whole(d.root) {
-		err = errors.Join(err, d.repin())
+		err = d.repin()
 	}
 	return errors.Join(err, d.Attach())
 }

@@ -3,7 +3,7 @@
 //
 //	BPFFS/fairlead/INSTANCE/
 //	    shared-1/      what every layout shares: socket storage, counters, bonds …
-//	    layout-1-7/    the maps of one layout: version 1, made anew for the 7th time
+//	    layout-2-7/    the maps of one layout: version 2, made anew for the 7th time
 //	    links/         one for each hook; what they run is replaced in place
 //
 // Maps that must grow are made anew in a directory of their own and filled, then

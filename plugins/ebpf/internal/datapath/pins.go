@@ -119,7 +119,11 @@ func (f Found) RemoveObject(object string) error {
 	if filepath.Dir(object) == filepath.Join(f.Root, linksName) {
 		return detach(object)
 	}
-	return os.RemoveAll(object)
+	if err := os.RemoveAll(object); err != nil || object != f.Root {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(f.Root)) // where nobody is any more; fails if somebody is
+	return nil
 }
 
 func exists(path string) bool {

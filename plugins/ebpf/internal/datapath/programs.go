@@ -76,6 +76,15 @@ func loadPrograms(home uint64, maps ...map[string]*ebpf.Map) (programs, error) {
 			return nil, fmt.Errorf("constant %s: %w", name, err)
 		}
 	}
+	for name, index := range map[string]string{bpf.SocketVarMask4: bpf.SocketMapFrontends4, bpf.SocketVarMask6: bpf.SocketMapFrontends6} {
+		for _, some := range maps {
+			if m := some[index]; m != nil {
+				if err := spec.Variables[name].Set(m.MaxEntries() - 1); err != nil {
+					return nil, fmt.Errorf("constant %s: %w", name, err)
+				}
+			}
+		}
+	}
 	replace := make(map[string]*ebpf.Map)
 	for _, some := range maps {
 		for name, m := range some {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -14,46 +15,52 @@ var ErrForeign = errors.New("layout: not the maps of this layout")
 
 // Adopt returns the table of maps that another process filled. Whatever is not
 // part of a service there is free after a grace, for which it asks.
-func Adopt(k Kernel, size Size, found Dump) (*Table, error) {
+func Adopt(k Kernel, size Size) (*Table, error) {
 	t := NewTable(k, size)
-	for id, key := range found.Services {
-		rec := &record{key: key, id: id}
-		t.byID[id] = rec
-		t.last = max(t.last, id)
-		if old := t.services[key]; old != nil {
-			// A process ended between naming a service anew and forgetting it.
-			// The newer one is the one that its frontends lead to.
-			if old.id > id {
-				rec = old
-			}
+	var places []uint32
+	for at := range size.Services {
+		s, err := ParseService(k.Service(at))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrForeign, err)
 		}
-		t.services[key] = rec
+		if s.ID == 0 {
+			t.last = max(t.last, s.Last)
+			continue
+		}
+		if t.byID[s.ID] != nil {
+			return nil, fmt.Errorf("%w: two services with id %d", ErrForeign, s.ID)
+		}
+		places = append(places, at)
+		rec := &record{key: s.Key, id: s.ID, at: at, affinity: s.AffinitySeconds}
+		t.byID[rec.id] = rec
+		t.last = max(t.last, rec.id)
+		// A process may have ended between naming a service anew and forgetting it.
+		// The newer one is the one that its frontends lead to.
+		if old := t.services[rec.key]; old == nil || old.id < rec.id {
+			t.services[rec.key] = rec
+		}
+	}
+	if !t.places.Claim(places) {
+		return nil, fmt.Errorf("%w: two services in one place", ErrForeign)
 	}
 	var taken [Families]map[uint32]int
 	for f := range Families {
 		taken[f] = make(map[uint32]int)
 	}
-	ids := make([]uint32, 0, len(found.Frontends))
-	for b, id := range found.Frontends {
-		if id >= size.IDs() {
-			return nil, fmt.Errorf("%w: frontend %v has id %d of %d", ErrForeign, b.Addr, id, size.IDs())
-		}
-		if err := t.adopt(b, id, taken); err != nil {
+	for f := range Families {
+		err := t.indexes[f].Adopt(func(entry uint32, b dataplane.Binding) error { return t.adopt(b, entry, taken) })
+		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, id)
 	}
 	for f := range Families {
 		if !t.regions[f].Claim(taken[f]) {
 			return nil, fmt.Errorf("%w: sets of %v endpoints overlap", ErrForeign, f)
 		}
 	}
-	if !t.ids.Claim(ids) {
-		return nil, fmt.Errorf("%w: two frontends with one id", ErrForeign)
-	}
-	for id, rec := range t.byID {
+	for _, rec := range t.byID {
 		if t.services[rec.key] != rec {
-			t.buried = append(t.buried, id)
+			t.buried = append(t.buried, rec)
 		}
 	}
 	if err := k.Grace(); err != nil {
@@ -63,31 +70,32 @@ func Adopt(k Kernel, size Size, found Dump) (*Table, error) {
 }
 
 // adopt takes a frontend with the sets that it leads to.
-func (t *Table) adopt(b dataplane.Binding, id uint32, taken [Families]map[uint32]int) error {
+func (t *Table) adopt(b dataplane.Binding, entry uint32, taken [Families]map[uint32]int) error {
 	f := FamilyOf(b.Addr.Addr())
 	var words [Scopes]Publication
-	words[Home], words[Foreign] = t.kernel.Published(id)
+	words[Home], words[Foreign] = t.indexes[f].Published(entry)
 	var rec *record
 	var places [Scopes]place
 	for s, w := range words {
 		if w.Flags()&Published == 0 {
-			return fmt.Errorf("%w: frontend %v leads to id %d, which is not published", ErrForeign, b.Addr, id)
+			return fmt.Errorf("%w: nothing is said of frontend %v", ErrForeign, b.Addr)
 		}
-		if uint64(w.Set())+uint64(w.Count())+1 > uint64(t.size.Slots[f]) {
-			return fmt.Errorf("%w: frontend %v leads to slots %d+%d of %d", ErrForeign, b.Addr, w.Set(), w.Count(), t.size.Slots[f])
+		owner, err := t.ownerOf(f, w)
+		if err != nil {
+			return fmt.Errorf("%w: frontend %v leads to %w", ErrForeign, b.Addr, err)
 		}
-		h := ParseHeader(t.kernel.Slots(f, w.Set(), 1))
-		owner := t.byID[h.Service]
-		if owner == nil || rec != nil && owner != rec {
-			return fmt.Errorf("%w: frontend %v leads to service %d, which has no name", ErrForeign, b.Addr, h.Service)
+		if rec != nil && owner != rec {
+			return fmt.Errorf("%w: frontend %v leads to %s and %s", ErrForeign, b.Addr, rec.key, owner.key)
 		}
 		rec = owner
-		rec.affinity = h.AffinitySeconds
 		places[s] = place{there: true, at: w.Set(), count: w.Count()}
-		if n, there := taken[f][w.Set()]; there && n != 1+w.Count() {
-			return fmt.Errorf("%w: the set at %d has %d slots and %d", ErrForeign, w.Set(), n, 1+w.Count())
+		if w.Count() == 0 {
+			continue
 		}
-		taken[f][w.Set()] = 1 + w.Count()
+		if n, there := taken[f][w.Set()]; there && n != w.Count() {
+			return fmt.Errorf("%w: the set at %d has %d slots and %d", ErrForeign, w.Set(), n, w.Count())
+		}
+		taken[f][w.Set()] = w.Count()
 	}
 	// A process that ended halfway through a change may have left two frontends of
 	// one service at different sets. The next Set brings them together; what no
@@ -99,33 +107,94 @@ func (t *Table) adopt(b dataplane.Binding, id uint32, taken [Families]map[uint32
 		onEmpty = dataplane.OnEmptyRefuse
 	}
 	rec.frontends = append(rec.frontends, dataplane.Frontend{Addr: b.Addr, Protocol: b.Protocol, OnEmpty: onEmpty})
-	t.frontends[b] = &frontend{id: id, owner: rec, refuses: refuses}
+	if t.frontends[b] != nil {
+		return fmt.Errorf("%w: frontend %v is there twice", ErrForeign, b.Addr)
+	}
+	t.used[f]++
+	t.frontends[b] = &frontend{entry: entry, owner: rec, refuses: refuses}
 	return nil
 }
 
+// ownerOf is the service that a word leads to.
+func (t *Table) ownerOf(f Family, w Publication) (*record, error) {
+	if w.Count() == 0 {
+		if w.Set() < t.size.Services {
+			if s, err := ParseService(t.kernel.Service(w.Set())); err == nil && t.byID[s.ID] != nil {
+				return t.byID[s.ID], nil
+			}
+		}
+		return nil, fmt.Errorf("no service at %d", w.Set())
+	}
+	if uint64(w.Set())+uint64(w.Count()) > uint64(t.size.Slots[f]) {
+		return nil, fmt.Errorf("slots %d+%d of %d", w.Set(), w.Count(), t.size.Slots[f])
+	}
+	o := ParseOwner(t.kernel.Slots(f, w.Set(), 1), f)
+	if rec := t.byID[o.Service]; rec != nil && rec.at == o.Place {
+		return rec, nil
+	}
+	return nil, fmt.Errorf("service %d at %d, which is not there", o.Service, o.Place)
+}
+
+// Copy is a table that was made of another one, and what had been counted by then.
+type Copy struct {
+	from, to *Table
+	hits     map[*record]Tally // of the new records
+}
+
 // CopyTo fills the empty maps of another kernel with what is in these, and returns
-// their table. Services keep their ids. Finish comes before.
-func (t *Table) CopyTo(k Kernel, size Size) (*Table, error) {
+// their table. Services keep their ids, and what was counted of them. Finish comes
+// before.
+func (t *Table) CopyTo(k Kernel, size Size) (*Copy, error) {
 	n := NewTable(k, size)
 	n.last = t.last
-	b := &batch{table: n}
 	for _, key := range slices.SortedFunc(maps.Keys(t.services), dataplane.Key.Compare) {
 		old := t.services[key]
 		e := &edit{table: n, rec: &record{key: key, id: old.id}, plan: t.planOf(old)}
-		if err := b.stage(e, func(Change, error) {}); err != nil {
-			return nil, err
+		if err := e.prepare(); err != nil {
+			return nil, fmt.Errorf("service %s: %w", key, err)
 		}
+		e.commit()
 	}
-	return n, b.flush()
+	c := &Copy{from: t, to: n, hits: make(map[*record]Tally, len(t.services))}
+	for v := range t.Services {
+		rec := n.services[v.Key]
+		n.count(rec, v.Hits, Tally{})
+		c.hits[rec] = v.Hits
+	}
+	return c, nil
 }
 
-// MoveHits takes over what was counted in the maps that t was copied to. It is
-// called when no program counts here any more.
-func (t *Table) MoveHits(to *Table) {
-	for v := range t.Services {
-		if rec := to.services[v.Key]; rec != nil {
-			rec.past = v.Hits
+// Table is the new one.
+func (c *Copy) Table() *Table { return c.to }
+
+// CatchUp takes over what was counted since, when no program counts in the old maps
+// any more.
+func (c *Copy) CatchUp() {
+	for v := range c.from.Services {
+		if rec := c.to.services[v.Key]; rec != nil {
+			if before, there := c.hits[rec]; there {
+				c.to.count(rec, v.Hits, before)
+			}
 		}
+	}
+}
+
+// count adds to what is counted of a service what a tally has beyond another.
+func (t *Table) count(rec *record, now, before Tally) {
+	rest := now.Total - before.Total
+	for id, n := range now.Endpoint {
+		n -= before.Endpoint[id]
+		if slot, is := t.slotOf(rec.sets, V4, id); is {
+			atomic.AddUint64(slot, n)
+			rest -= n
+		} else {
+			rec.park(id, n)
+		}
+	}
+	counts := t.counts(rec)
+	atomic.AddUint64(counts[Past], rest)
+	for c := Past + 1; c < Counts; c++ {
+		atomic.AddUint64(counts[c], now.Count[c]-before.Count[c])
 	}
 }
 

@@ -1,39 +1,47 @@
 package layout
 
 import (
-	"bytes"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"github.com/fairlead/fairlead/dataplane"
 )
 
-// edit brings one service into the maps: prepare and insert do all that can fail,
-// where no program looks or can be undone, and commit what cannot.
+// edit brings one service into the maps: prepare does all that can fail, where no
+// program looks, and commit the rest.
 type edit struct {
 	table *Table
 	rec   *record
 	plan  Plan
-	known bool // the service is in the maps
+	has   []uint64 // ids of all endpoints, sorted
+	known bool     // the service is in the maps
 
 	sets  [Families][Scopes]place
-	fresh []retired                       // regions that were allocated
-	added map[dataplane.Binding]*frontend // that shall lead here, new to the maps
-	named bool
+	fresh []retired  // regions that were allocated
+	added []addition // frontends that shall lead here, new to the maps
+	named bool       // the service has its place
 	ops   int
+}
+
+// addition is a frontend that is new to the maps.
+type addition struct {
+	binding dataplane.Binding
+	*frontend
 }
 
 // prepare finds room for what is new and writes it into memory.
 func (e *edit) prepare() error {
-	t := e.table
+	if !e.known {
+		if err := e.settle(); err != nil {
+			return err
+		}
+	}
 	for f := range Families {
 		if err := e.place(f); err != nil {
 			return err
 		}
 	}
-	if !e.known && uint32(len(t.byID)) >= t.size.Services {
-		return fmt.Errorf("%w: the table of services is full (%d)", ErrFull, t.size.Services)
-	}
-	e.added = make(map[dataplane.Binding]*frontend)
 	for _, fe := range e.plan.Frontends {
 		if err := e.add(fe); err != nil {
 			return err
@@ -42,21 +50,24 @@ func (e *edit) prepare() error {
 	return nil
 }
 
-// insert lets the new frontends lead here, and names a new service before. It may
-// be repeated.
-func (e *edit) insert() error {
+// settle gives a new service its place.
+func (e *edit) settle() error {
 	t := e.table
-	if !e.known {
-		e.named = true
-		if err := t.kernel.NameService(e.rec.id, e.rec.key); err != nil {
-			return fmt.Errorf("its name: %w", err)
+	at, ok := t.places.Alloc()
+	if !ok {
+		freed, err := t.reclaim()
+		if err != nil {
+			return err
+		}
+		if freed {
+			at, ok = t.places.Alloc()
 		}
 	}
-	for b, f := range e.added {
-		if err := t.kernel.InsertFrontend(b, f.id); err != nil {
-			return fmt.Errorf("frontend %v/%v: %w", b.Addr, b.Protocol, err)
-		}
+	if !ok {
+		return fmt.Errorf("%w: the table of services is full (%d)", ErrFull, t.size.Services)
 	}
+	e.rec.at, e.named = at, true
+	putService(t.kernel.Service(at), Owned{ID: e.rec.id, AffinitySeconds: e.plan.Affinity, Key: e.rec.key})
 	return nil
 }
 
@@ -82,93 +93,99 @@ func (e *edit) place(f Family) error {
 // write returns where a set is: where it was, if nothing changed, or in a new place.
 func (e *edit) write(f Family, s Scope) (place, error) {
 	t, slots := e.table, e.plan.Slots[f][s]
-	content := encode(f, Header{Service: e.rec.id, AffinitySeconds: e.plan.Affinity}, slots)
+	if len(slots) == 0 {
+		return place{there: true, at: e.rec.at}, nil
+	}
 	for _, old := range e.rec.sets[f] {
-		if old.there && old.count == len(slots) && bytes.Equal(t.kernel.Slots(f, old.at, 1+old.count), content) {
+		if old.count == len(slots) && e.same(t.set(f, old), f, slots) {
 			return old, nil
 		}
 	}
-	at, ok := t.regions[f].Alloc(1 + len(slots))
+	at, ok := t.regions[f].Alloc(len(slots))
 	if !ok {
 		freed, err := t.reclaim()
 		if err != nil {
 			return place{}, err
 		}
 		if freed {
-			at, ok = t.regions[f].Alloc(1 + len(slots))
+			at, ok = t.regions[f].Alloc(len(slots))
 		}
 	}
 	if !ok {
 		return place{}, fmt.Errorf("%w: the table of %v endpoints is full: %d of %d slots are taken, %d more are needed in one piece",
-			ErrFull, f, t.regions[f].Used(), t.regions[f].Size(), RegionSlots(1+len(slots)))
+			ErrFull, f, t.regions[f].Used(), t.regions[f].Size(), RegionSlots(len(slots)))
 	}
 	p := place{there: true, at: at, count: len(slots)}
 	e.fresh = append(e.fresh, retired{f, p, e.rec})
-	copy(t.kernel.Slots(f, at, 1+len(slots)), content)
-	clear(t.kernel.Hits(f, at, 1+len(slots)))
+	set, n := t.set(f, p), f.SlotWords()
+	for i, slot := range slots {
+		putSlot(set[i*n:(i+1)*n], f, slot, e.owner())
+	}
 	e.ops++
 	return p, nil
 }
 
-// words are what a frontend of this service says.
-func (e *edit) words(f Family, refuses bool) (home, foreign Publication) {
-	flags := uint16(Published)
-	if refuses {
-		flags |= Refuses
+func (e *edit) owner() Owner { return Owner{Service: e.rec.id, Place: e.rec.at} }
+
+// same reports whether a set has these slots.
+func (e *edit) same(set []uint64, f Family, slots []Slot) bool {
+	n := f.SlotWords()
+	for i, slot := range slots {
+		if !sameSlot(set[i*n:(i+1)*n], f, slot, e.owner()) {
+			return false
+		}
 	}
-	if e.plan.Affinity > 0 {
-		flags |= Sticky
-	}
-	at := e.sets[f]
-	return NewPublication(at[Home].at, at[Home].count, flags), NewPublication(at[Foreign].at, at[Foreign].count, flags)
+	return true
 }
 
-// add gives a frontend that is new to the maps an id. Its words are there before
+// words are what a frontend of this service says.
+func (e *edit) words(f Family, refuses bool) (home, foreign Publication) {
+	return words(e.sets[f], e.plan.Affinity > 0, refuses)
+}
+
+// add gives a frontend that is new to the maps an entry. Its words are there before
 // anything leads to them.
 func (e *edit) add(fe dataplane.Frontend) error {
 	t, b := e.table, fe.Binding()
-	if t.frontends[b] != nil || e.added[b] != nil {
+	if t.frontends[b] != nil || slices.ContainsFunc(e.added, func(a addition) bool { return a.binding == b }) {
 		return nil
 	}
-	id, ok := t.ids.Alloc()
-	if !ok {
-		freed, err := t.reclaim()
-		if err != nil {
-			return err
+	f, x := FamilyOf(b.Addr.Addr()), t.index(b)
+	entry, ok := uint32(0), false
+	for range 2 {
+		if t.used[f] < t.size.Frontends[f] {
+			if entry, ok = x.Alloc(b); ok {
+				break
+			}
 		}
-		if freed {
-			id, ok = t.ids.Alloc()
+		if freed, err := t.reclaim(); err != nil || !freed {
+			if err != nil {
+				return err
+			}
+			break
 		}
 	}
 	if !ok {
-		return fmt.Errorf("%w: the table of frontends is full (%d)", ErrFull, t.size.IDs())
+		return fmt.Errorf("%w: the table of %v frontends is full: %d of %d are taken", ErrFull, f, t.used[f], t.size.Frontends[f])
 	}
-	home, foreign := e.words(FamilyOf(b.Addr.Addr()), fe.Refuses())
-	t.kernel.Publish(id, home, foreign)
-	e.added[b] = &frontend{id: id, owner: e.rec, refuses: fe.Refuses()}
+	t.used[f]++
+	home, foreign := e.words(f, fe.Refuses())
+	x.Publish(entry, home, foreign)
+	e.added = append(e.added, addition{b, &frontend{entry: entry, owner: e.rec, refuses: fe.Refuses()}})
 	return nil
 }
 
-// undo takes back what prepare and insert did.
+// undo takes back what prepare did. No program has seen any of it, but nothing is
+// free without a grace, so that there is one rule.
 func (e *edit) undo() {
 	t := e.table
-	stuck := false
-	for b, f := range e.added {
-		if t.kernel.DeleteFrontend(b) != nil {
-			// It stays an orphan, which leads to sets that must stay as well.
-			t.frontends[b], t.orphans[b] = f, f
-			stuck = true
-			continue
-		}
-		t.gone = append(t.gone, f.id)
+	for _, a := range e.added {
+		t.index(a.binding).Leave(a.entry)
+		t.gone = append(t.gone, gone{a.entry, a.binding})
 	}
-	if stuck {
-		t.late = append(t.late, e.fresh...)
-	} else {
-		t.retired = append(t.retired, e.fresh...)
-	}
+	t.retired = append(t.retired, e.fresh...)
 	if e.named {
-		t.buried = append(t.buried, e.rec.id)
+		t.buried = append(t.buried, e.rec)
 	}
 }
 
@@ -181,21 +198,37 @@ func (e *edit) commit() {
 		t.services[rec.key], t.byID[rec.id] = rec, rec
 		e.ops++
 	}
-	for b, f := range e.added {
-		t.frontends[b] = f
+	for _, a := range e.added {
+		t.frontends[a.binding] = a.frontend
+		t.index(a.binding).Lead(a.entry, a.binding)
 	}
-	listed := make(map[dataplane.Binding]bool, len(e.plan.Frontends))
+	var given []retired // sets that the service had and has no more
+	for f, p := range old.places() {
+		if p != e.sets[f][Home] && p != e.sets[f][Foreign] {
+			given = append(given, retired{f, p, rec})
+		}
+	}
+	var hits []handed
+	for _, r := range given {
+		hits = append(hits, t.hand(r, e.sets)...)
+	}
+	t.unpark(rec, e.sets, e.has)
+	if e.plan.Affinity != rec.affinity && e.known {
+		atomic.StoreUint64(&t.kernel.Service(rec.at)[serviceHead], pair(rec.id, e.plan.Affinity))
+		e.ops++
+	}
 	for _, fe := range e.plan.Frontends {
 		b := fe.Binding()
-		listed[b] = true
 		f := t.frontends[b]
 		f.owner, f.refuses = rec, fe.Refuses()
 		delete(t.orphans, b)
 		e.publish(b, f)
 	}
+	takeAway(hits)
 	dropped := false
 	for _, fe := range old.frontends {
-		if b := fe.Binding(); !listed[b] {
+		b := fe.Binding()
+		if !slices.ContainsFunc(e.plan.Frontends, func(f dataplane.Frontend) bool { return f.Binding() == b }) {
 			t.orphan(b, rec)
 			dropped = dropped || t.orphans[b] != nil
 		}
@@ -204,35 +237,22 @@ func (e *edit) commit() {
 		e.ops++
 	}
 	rec.sets, rec.affinity, rec.frontends = e.sets, e.plan.Affinity, e.plan.Frontends
-	e.retire(&old, dropped)
+	// While a frontend that it dropped still leads to them they have to wait for it.
+	if dropped {
+		t.late = append(t.late, given...)
+	} else {
+		t.retired = append(t.retired, given...)
+	}
 }
 
 // publish stores the words of a frontend if they are other than before.
 func (e *edit) publish(b dataplane.Binding, f *frontend) {
 	home, foreign := e.words(FamilyOf(b.Addr.Addr()), f.refuses)
-	wasHome, wasForeign := e.table.kernel.Published(f.id)
+	x := e.table.index(b)
+	wasHome, wasForeign := x.Published(f.entry)
 	if home == wasHome && foreign == wasForeign {
 		return
 	}
-	e.table.kernel.Publish(f.id, home, foreign)
+	x.Publish(f.entry, home, foreign)
 	e.ops++
-}
-
-// retire gives up the sets that the service had and has no more. While a frontend
-// that it dropped still leads to them they have to wait for it.
-func (e *edit) retire(old *record, dropped bool) {
-	t := e.table
-	to := &t.retired
-	if dropped {
-		to = &t.late
-	}
-	for f := range Families {
-		for s := range Scopes {
-			p := old.sets[f][s]
-			if !p.there || s == Foreign && p == old.sets[f][Home] || p == e.sets[f][Home] || p == e.sets[f][Foreign] {
-				continue
-			}
-			*to = append(*to, retired{f, p, e.rec})
-		}
-	}
 }

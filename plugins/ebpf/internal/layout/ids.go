@@ -1,6 +1,6 @@
 package layout
 
-// IDs gives out small numbers from 0 on.
+// IDs gives out small numbers from 0 on. It does not know of graces.
 type IDs struct {
 	limit uint32 // none from here on
 	next  uint32

@@ -123,12 +123,3 @@ func equal(a, b []Slot) bool {
 	}
 	return true
 }
-
-// encode writes a set: its header and its slots.
-func encode(f Family, h Header, slots []Slot) []byte {
-	b := h.appendTo(make([]byte, 0, (1+len(slots))*f.SlotBytes()), f)
-	for _, s := range slots {
-		b = s.appendTo(b, f)
-	}
-	return b
-}

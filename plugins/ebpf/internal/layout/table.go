@@ -3,6 +3,7 @@ package layout
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -22,50 +23,73 @@ type Table struct {
 	kernel  Kernel
 	size    Size
 	regions [Families]*Regions
-	ids     *IDs
+	indexes [Families]*Index
+	places  *IDs // of services
 
 	services  map[dataplane.Key]*record
 	byID      map[uint32]*record
 	frontends map[dataplane.Binding]*frontend
 	last      uint32 // the largest service id so far; 0 is nobody's
 
+	used    [Families]uint32                // entries of frontends
 	orphans map[dataplane.Binding]*frontend // of nobody since this generation
 	late    []retired                       // regions to retire when these are deleted
 	retired []retired                       // until the next grace
-	gone    []uint32                        // ids, likewise
-	buried  []uint32                        // service ids to forget
+	gone    []gone                          // entries of frontends, likewise
+	left    []uint32                        // places, likewise
+	buried  []*record                       // services to forget
 }
 
 // record is one service in the maps.
 type record struct {
 	key       dataplane.Key
 	id        uint32
+	at        uint32 // its place
 	sets      [Families][Scopes]place
 	affinity  uint32
 	frontends []dataplane.Frontend // Kind is not kept: only whether it refuses counts
-	past      Tally                // of regions that were given up
+	parked    map[uint64]uint64    // hits of endpoints without a slot, by id; in Past as well
 }
 
-// place is where a set is; Foreign is the same as Home where they are shared.
+// places yields where the sets of a service are that have slots, each once.
+func (rec *record) places() iter.Seq2[Family, place] {
+	return func(yield func(Family, place) bool) {
+		for f := range Families {
+			for s, p := range rec.sets[f] {
+				if p.count > 0 && (Scope(s) == Home || p != rec.sets[f][Home]) && !yield(f, p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// place is where a set is; Foreign is the same as Home where they are shared. A set
+// without slots is the place of its service.
 type place struct {
 	there bool
 	at    uint32
-	count int // slots, the header not counted
+	count int // slots
 }
 
 // frontend is an address in the maps.
 type frontend struct {
-	id      uint32
+	entry   uint32
 	owner   *record
 	refuses bool
 }
 
-// retired is a region that programs may still read, and whose hits are not added
-// up yet.
+// retired is a region that programs may still read, and count in.
 type retired struct {
 	family Family
 	place  place
 	rec    *record
+}
+
+// gone is an entry that programs may have found.
+type gone struct {
+	entry   uint32
+	binding dataplane.Binding
 }
 
 // Change is what Set and Remove did.
@@ -78,12 +102,14 @@ type Change struct {
 // NewTable returns the table of a kernel whose maps are empty.
 func NewTable(k Kernel, size Size) *Table {
 	t := &Table{
-		kernel: k, size: size, ids: NewIDs(size.IDs()),
+		kernel: k, size: size, places: NewIDs(size.Services),
 		services: make(map[dataplane.Key]*record), byID: make(map[uint32]*record),
 		frontends: make(map[dataplane.Binding]*frontend), orphans: make(map[dataplane.Binding]*frontend),
 	}
 	for f := range Families {
 		t.regions[f] = NewRegions(size.Slots[f])
+		entries, foreign := k.Frontends(f)
+		t.indexes[f] = NewIndex(f, entries, foreign)
 	}
 	return t
 }
@@ -126,18 +152,14 @@ func (t *Table) SkipServices(last uint32) { t.last = max(t.last, last) }
 
 // Set makes the maps say of a service what plan says; has are the ids of all its
 // endpoints, sorted, also of those that take no connections. On an error, which
-// wraps ErrFull or is of the kernel, the maps say what they said before.
+// wraps ErrFull or is of a grace, the maps say what they said before.
 func (t *Table) Set(k dataplane.Key, plan Plan, has []uint64) (Change, error) {
 	rec, known := t.services[k]
 	if !known {
 		rec = t.newRecord(k)
 	}
-	e := &edit{table: t, rec: rec, plan: plan, known: known}
-	err := e.prepare()
-	if err == nil {
-		err = e.insert()
-	}
-	if err != nil {
+	e := &edit{table: t, rec: rec, plan: plan, has: has, known: known}
+	if err := e.prepare(); err != nil {
 		e.undo()
 		return Change{}, fmt.Errorf("service %s: %w", k, err)
 	}
@@ -152,13 +174,14 @@ func (t *Table) Set(k dataplane.Key, plan Plan, has []uint64) (Change, error) {
 	return c, nil
 }
 
-// newRecord gives a service an id. It is not in the table before it is committed.
+// newRecord gives a service an id. It has no place before it is prepared, and is not
+// in the table before it is committed.
 func (t *Table) newRecord(k dataplane.Key) *record {
 	t.last++
 	return &record{key: k, id: t.last}
 }
 
-// Remove takes a service out of the maps, as far as Finish succeeds.
+// Remove takes a service out of the maps; its frontends go with Finish.
 func (t *Table) Remove(k dataplane.Key) Change {
 	rec := t.services[k]
 	if rec == nil {
@@ -170,7 +193,7 @@ func (t *Table) Remove(k dataplane.Key) Change {
 		t.orphan(f.Binding(), rec)
 	}
 	t.retireSets(rec, &t.late)
-	t.buried = append(t.buried, rec.id)
+	t.buried = append(t.buried, rec)
 	return c
 }
 
@@ -183,77 +206,82 @@ func (t *Table) orphan(b dataplane.Binding, rec *record) {
 
 // retireSets gives up all sets of a service.
 func (t *Table) retireSets(rec *record, to *[]retired) {
-	for f := range Families {
-		for s, p := range rec.sets[f] {
-			if p.there && (Scope(s) == Home || p != rec.sets[f][Home]) {
-				*to = append(*to, retired{f, p, rec})
-			}
-		}
-		rec.sets[f] = [Scopes]place{}
+	for f, p := range rec.places() {
+		*to = append(*to, retired{f, p, rec})
 	}
+	rec.sets = [Families][Scopes]place{}
 }
 
-// Finish ends a generation. On an error what is left is tried again by the next.
-func (t *Table) Finish() (operations int, err error) {
+// Finish ends a generation.
+func (t *Table) Finish() (operations int) {
 	for b, f := range t.orphans {
-		if err := t.kernel.DeleteFrontend(b); err != nil {
-			return operations, fmt.Errorf("frontend %v/%v: %w", b.Addr, b.Protocol, err)
-		}
+		t.index(b).Leave(f.entry)
 		operations++
-		delete(t.orphans, b)
 		delete(t.frontends, b)
-		t.gone = append(t.gone, f.id)
+		t.gone = append(t.gone, gone{f.entry, b})
 	}
+	clear(t.orphans)
 	t.retired = append(t.retired, t.late...)
 	t.late = nil
-	for len(t.buried) > 0 {
-		id := t.buried[len(t.buried)-1]
-		if err := t.kernel.ForgetService(id); err != nil {
-			return operations, fmt.Errorf("the name of service %d: %w", id, err)
+	for _, rec := range t.buried {
+		leaveService(t.kernel.Service(rec.at), rec.id)
+		if t.byID[rec.id] == rec {
+			delete(t.byID, rec.id)
 		}
-		t.buried = t.buried[:len(t.buried)-1]
-		delete(t.byID, id)
+		t.left = append(t.left, rec.at)
 	}
-	return operations, nil
+	t.buried = nil
+	return operations
 }
+
+// index is where a frontend is.
+func (t *Table) index(b dataplane.Binding) *Index { return t.indexes[FamilyOf(b.Addr.Addr())] }
 
 // reclaim makes free what is retired; false: nothing was.
 func (t *Table) reclaim() (bool, error) {
-	if len(t.retired) == 0 && len(t.gone) == 0 {
+	if len(t.retired) == 0 && len(t.gone) == 0 && len(t.left) == 0 {
 		return false, nil
 	}
 	if err := t.kernel.Grace(); err != nil {
 		return false, fmt.Errorf("grace period: %w", err)
 	}
 	for _, r := range t.retired {
-		r.rec.past.add(t.kernel, r.family, r.place)
+		if t.byID[r.rec.id] == r.rec {
+			takeAway(t.hand(r, r.rec.sets)) // what was counted since it was given up
+		}
 		t.regions[r.family].Free(r.place.at)
 	}
-	for _, id := range t.gone {
-		t.kernel.Publish(id, 0, 0)
-		t.ids.Free(id)
+	for _, g := range t.gone {
+		t.index(g.binding).Free(g.entry, g.binding)
+		t.used[FamilyOf(g.binding.Addr.Addr())]--
 	}
-	t.retired, t.gone = nil, nil
+	for _, at := range t.left {
+		t.places.Free(at)
+	}
+	t.retired, t.gone, t.left = nil, nil, nil
 	return true, nil
 }
 
 // endpoints are the ids in the sets of a service, sorted, each once.
 func (t *Table) endpoints(rec *record) []uint64 {
 	var ids []uint64
-	for f := range Families {
-		for s := range Scopes {
-			if p := rec.sets[f][s]; p.there && (s == Home || p != rec.sets[f][Home]) {
-				for _, slot := range t.slots(f, p) {
-					ids = append(ids, slot.ID)
-				}
-			}
+	for f, p := range rec.places() {
+		set, n := t.set(f, p), f.SlotWords()
+		for ; len(set) >= n; set = set[n:] {
+			ids = append(ids, set[idWord(f)])
 		}
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
-// slots reads the endpoints of a set.
-func (t *Table) slots(f Family, p place) []Slot {
-	return ParseSlots(t.kernel.Slots(f, p.at, 1+p.count)[f.SlotBytes():], f)
+// set is the memory of a set, empty if it has no slots.
+func (t *Table) set(f Family, p place) []uint64 {
+	if p.count == 0 {
+		return nil
+	}
+	return t.kernel.Slots(f, p.at, p.count)
 }
+
+// slots reads the endpoints of a set.
+func (t *Table) slots(f Family, p place) []Slot { return ParseSlots(t.set(f, p), f) }

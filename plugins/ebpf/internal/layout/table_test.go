@@ -3,7 +3,9 @@ package layout
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -56,58 +58,27 @@ func (w *world) generation() {
 		}
 		next[k] = svc
 	}
-	together := w.r.IntN(2) == 0
-	var sets []*dataplane.Service
 	for _, k := range changed {
 		w.somebodyConnects()
 		switch {
 		case next[k] == nil:
 			w.table.Remove(k)
 			delete(w.services, k)
-		case together:
-			sets = append(sets, next[k])
 		default:
 			w.set(next[k])
 		}
 	}
-	w.setAll(sets)
 	w.somebodyConnects()
-	if _, err := w.table.Finish(); err != nil && !errors.Is(err, errKernel) {
-		w.t.Fatal(err)
-	}
+	w.table.Finish()
 }
 
 func (w *world) set(svc *dataplane.Service) {
-	e := w.entry(svc)
-	_, err := w.table.Set(e.Key, e.Plan, e.Has)
-	w.was(svc, err)
-}
-
-// setAll also holds that each service is answered for once.
-func (w *world) setAll(list []*dataplane.Service) {
-	var entries []Entry
-	for _, svc := range list {
-		entries = append(entries, w.entry(svc))
-	}
-	answers := make([]int, len(list))
-	w.table.SetAll(entries, func(i int, c Change, err error) {
-		answers[i]++
-		if err == nil && c.ID != w.table.ID(list[i].Key) {
-			w.t.Fatalf("%s has id %d, was told %d", list[i].Key, w.table.ID(list[i].Key), c.ID)
-		}
-		w.was(list[i], err)
-	})
-	if slices.ContainsFunc(answers, func(n int) bool { return n != 1 }) {
-		w.t.Fatalf("answers for each of %d services: %v", len(list), answers)
-	}
-}
-
-func (w *world) entry(svc *dataplane.Service) Entry {
 	plan, problem := Compile(svc)
 	if problem != nil && problem.Status != dataplane.StatusPartial {
 		w.t.Fatalf("%+v", problem)
 	}
-	return Entry{svc.Key, plan, ids(svc)}
+	_, err := w.table.Set(svc.Key, plan, ids(svc))
+	w.was(svc, err)
 }
 
 // was notes how it went.
@@ -153,6 +124,9 @@ func (w *world) check(when string) {
 		w.t.Fatal(when, w.kernel.broken)
 	}
 	compare(w.t, when, w.kernel.answers(), wanted(w.services))
+	if err := w.table.Check(); err != nil {
+		w.t.Fatal(when, err)
+	}
 	if w.table.Len() != len(w.services) {
 		w.t.Fatalf("%s: the table has %d services, want %d", when, w.table.Len(), len(w.services))
 	}
@@ -187,9 +161,7 @@ func TestFailuresLeaveServicesAsTheyWere(t *testing.T) {
 				w.kernel.refuse = func() bool { return failing && w.r.IntN(4) == 0 }
 				w.generation()
 				failing = false
-				if _, err := w.table.Finish(); err != nil {
-					t.Fatal(err)
-				}
+				w.table.Finish()
 				w.check(fmt.Sprint("generation ", n))
 			}
 		})
@@ -208,15 +180,13 @@ func TestAdoptGoesOn(t *testing.T) {
 			}
 			before := w.table
 			var err error
-			if w.table, err = Adopt(w.kernel, size, w.kernel.dump()); err != nil {
+			if w.table, err = Adopt(w.kernel, size); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
-			if _, err := w.table.Finish(); err != nil {
-				t.Fatal(err)
-			}
+			w.table.Finish()
 			w.check(fmt.Sprint("adopted ", n))
-			if w.table.Len() != before.Len() || len(w.table.Frontends()) != len(before.Frontends()) {
-				t.Fatalf("seed %d: adopted %d services, %d frontends; before %d, %d", seed, w.table.Len(), len(w.table.Frontends()), before.Len(), len(before.Frontends()))
+			if w.table.Len() != before.Len() || len(w.table.frontends) != len(before.frontends) {
+				t.Fatalf("seed %d: adopted %d services, %d frontends; before %d, %d", seed, w.table.Len(), len(w.table.frontends), before.Len(), len(before.frontends))
 			}
 			for _, svc := range w.services {
 				plan, _ := Compile(svc)
@@ -239,37 +209,170 @@ func TestCopyAnswersTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old := w.table
-		w.kernel, w.table = fresh, copied
+		w.somebodyConnects() // to what is in the old maps
+		old := tallies(w.table)
+		w.kernel, w.table = fresh, copied.Table()
 		w.check("copied")
-		old.MoveHits(copied)
-		var was, is uint64
-		for v := range old.Services {
-			was += v.Hits.Total
+		w.somebodyConnects()
+		fresh.hits = 0
+		before := sum(tallies(w.table))
+		copied.CatchUp()
+		for k, was := range old {
+			is := tallies(w.table)[k]
+			for id, n := range was.Endpoint {
+				if is.Endpoint[id] < n {
+					t.Fatalf("%d hits of %v/%d before the copy, %d after", n, k, id, is.Endpoint[id])
+				}
+			}
 		}
-		for v := range copied.Services {
-			is += v.Hits.Total
-		}
-		if was != is {
-			t.Fatalf("%d hits before the copy, %d after", was, is)
+		if is := sum(tallies(w.table)); is < before || is < sum(old) {
+			t.Fatalf("%d in the old maps, %d in the new before they caught up, %d after", sum(old), before, is)
 		}
 	}
 }
 
-// TestHitsOnlyRise over sets that come and go.
-func TestHitsOnlyRise(t *testing.T) {
-	w := newWorld(t, 5, Size{Frontends: [Families]uint32{43, 21}, Services: 16, Slots: [Families]uint32{64, 64}})
-	before := make(map[uint32]uint64)
-	for range scale.N(2000) {
-		w.generation()
-		for v := range w.table.Services {
-			id := w.table.ID(v.Key)
-			if v.Hits.Total < before[id] {
-				t.Fatalf("hits of %s fell from %d to %d", v.Key, before[id], v.Hits.Total)
+// tallies are what is counted of each service.
+func tallies(t *Table) map[dataplane.Key]Tally {
+	out := make(map[dataplane.Key]Tally)
+	for v := range t.Services {
+		out[v.Key] = v.Hits
+	}
+	return out
+}
+
+// sum is all that was counted of services.
+func sum(all map[dataplane.Key]Tally) (n uint64) {
+	for _, y := range all {
+		n += y.Total
+		for c, m := range y.Count {
+			if Count(c) != Past { // which is in the total
+				n += m
 			}
-			before[id] = v.Hits.Total
 		}
 	}
+	return n
+}
+
+// TestNoCountIsLost over sets that come and go, and processes: no count of a service
+// that stays falls, nor of an endpoint that stays in it, but for one that takes no
+// connections when another process goes on: that begins anew.
+func TestNoCountIsLost(t *testing.T) {
+	size := Size{Frontends: [Families]uint32{43, 21}, Services: 16, Slots: [Families]uint32{64, 64}}
+	for seed := range uint64(5) {
+		w := newWorld(t, seed, size)
+		before, numbers := make(map[dataplane.Key]Tally), make(map[dataplane.Key]uint32)
+		removed := uint64(0)
+		for n := range scale.N(2000) {
+			w.generation()
+			adopted := n%7 == 6
+			robbed := make(map[dataplane.Key]bool)
+			if adopted { // another process goes on
+				for k, rec := range w.table.services {
+					for f := range rec.places() {
+						robbed[k] = robbed[k] || !slices.ContainsFunc(w.services[k].Frontends, func(fe dataplane.Frontend) bool { return FamilyOf(fe.Addr.Addr()) == f })
+					}
+				}
+				if _, err := w.table.reclaim(); err != nil {
+					t.Fatal(err)
+				}
+				var err error
+				if w.table, err = Adopt(w.kernel, size); err != nil {
+					t.Fatal(err)
+				}
+			}
+			now := tallies(w.table)
+			for k, was := range before {
+				if w.table.ID(k) != numbers[k] {
+					removed += sum(map[dataplane.Key]Tally{k: was})
+					continue
+				}
+				if adopted && robbed[k] {
+					continue // nothing leads to its set any more
+				}
+				is := now[k]
+				for id, n := range was.Endpoint {
+					if still := slices.Contains(ids(w.services[k]), id); still && !adopted && is.Endpoint[id] < n {
+						t.Fatalf("seed %d: hits of endpoint %d of %s fell from %d to %d", seed, id, k, n, is.Endpoint[id])
+					}
+				}
+				if is.Total < was.Total || is.Count[EmptyRefused] < was.Count[EmptyRefused] {
+					t.Fatalf("seed %d: %s fell from %+v to %+v", seed, k, was, is)
+				}
+			}
+			before = now
+			clear(numbers)
+			for k := range now {
+				numbers[k] = w.table.ID(k)
+			}
+		}
+		// What was counted is there, but for services that went since they were last
+		// looked at: no more than those counted in one generation each.
+		if there := sum(before); there+removed > w.kernel.hits || there == 0 {
+			t.Errorf("seed %d: %d counted, of which %d are there and %d were of services that went", seed, w.kernel.hits, there, removed)
+		}
+	}
+}
+
+// TestReplacedSetHandsItsHitsOn exactly: nothing is lost, nothing twice.
+func TestReplacedSetHandsItsHitsOn(t *testing.T) {
+	w := newWorld(t, 1, Size{Frontends: [Families]uint32{3, 1}, Services: 4, Slots: [Families]uint32{64, 64}})
+	svc := &dataplane.Service{Key: key(1), Frontends: []dataplane.Frontend{{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Protocol: dataplane.TCP, Kind: dataplane.FrontendVIP}}}
+	set := func(ids ...uint64) {
+		t.Helper()
+		var list []dataplane.Endpoint
+		for _, id := range ids {
+			list = append(list, dataplane.Endpoint{ID: id, Weight: 1, Addr: netip.AddrPortFrom(netip.MustParseAddr("192.168.0.1"), uint16(id))})
+		}
+		next := *svc
+		next.Endpoints = dataplane.NewEndpoints(list...)
+		w.set(&next)
+		w.table.Finish()
+	}
+	connect := func() { w.kernel.start(svc.Frontends[0].Binding(), Home) }
+	set(1, 2, 3)
+	for range 60 {
+		connect()
+	}
+	entry, _ := w.kernel.find(svc.Frontends[0].Binding())
+	word := w.kernel.word(V4, entry, Home)
+	set(2, 3, 4)
+	w.kernel.Slots(V4, word.Set()+1, 1)[hitsWord(V4)] += 5 // of endpoint 2, by a program that began before
+	check := func(when string, total uint64, endpoints map[uint64]uint64, refused uint64) {
+		t.Helper()
+		got := tallies(w.table)[svc.Key]
+		if got.Total != total || !maps.Equal(got.Endpoint, endpoints) || got.Count[EmptyRefused] != refused {
+			t.Errorf("%s: %+v, want %d %v, %d refused", when, got, total, endpoints, refused)
+		}
+	}
+	check("replaced", 65, map[uint64]uint64{2: 25, 3: 20}, 0)
+	if _, err := w.table.reclaim(); err != nil {
+		t.Fatal(err)
+	}
+	check("after a grace", 65, map[uint64]uint64{2: 25, 3: 20}, 0)
+	set(3)
+	set(2, 3)
+	check("away for a while, and removed in between", 65, map[uint64]uint64{3: 20}, 0)
+	rest := func(ids ...uint64) {
+		t.Helper()
+		plan := Plan{Frontends: svc.Frontends}
+		plan.Needs[V4], plan.Shared[V4] = true, true
+		if _, err := w.table.Set(svc.Key, plan, ids); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rest(2, 3)
+	check("they take no connections", 65, map[uint64]uint64{3: 20}, 0)
+	connect()
+	connect()
+	set(3)
+	check("one is back", 65, map[uint64]uint64{3: 20}, 2)
+	connect()
+	check("and in use", 66, map[uint64]uint64{3: 21}, 2)
+	var err error
+	if w.table, err = Adopt(w.kernel, w.table.size); err != nil {
+		t.Fatal(err)
+	}
+	check("by the next process", 66, map[uint64]uint64{3: 21}, 2)
 }
 
 func TestSetTellsWhoVanished(t *testing.T) {

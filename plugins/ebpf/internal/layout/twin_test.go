@@ -3,7 +3,6 @@ package layout
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -14,108 +13,86 @@ import (
 
 var errKernel = errors.New("the kernel says no")
 
-// twin is a kernel of Go maps, with programs that run in it: each has looked up a
+// twin is a kernel of Go memory, with programs that run in it: each has looked up a
 // frontend some time ago and reads the rest only now.
 type twin struct {
-	size      Size
-	frontends map[dataplane.Binding]uint32
-	words     map[uint32][Scopes]Publication
-	slots     [Families][]byte
-	hits      [Families][]uint64
-	names     map[uint32]dataplane.Key
-	refuse    func() bool // fails a call
-	running   []program
-	graces    int
-	batches   int
-	broken    error
+	size     Size
+	entries  [Families][]uint64
+	foreign  [Families][]uint64
+	slots    [Families][]uint64
+	services []uint64
+	named    map[uint32]dataplane.Key // ids that were ever given out
+	refuse   func() bool              // fails a call
+	running  []program
+	graces   int
+	hits     uint64 // that programs counted
+	broken   error
 }
 
-// program is one that has read the word of a frontend.
+// program is one that has found the entry of a frontend, and read the word there.
 type program struct {
 	family Family
+	entry  uint32
+	asked  dataplane.Binding
 	word   Publication
 	saw    string
 }
 
 func newTwin(size Size) *twin {
 	k := &twin{
-		size: size, frontends: make(map[dataplane.Binding]uint32), words: make(map[uint32][Scopes]Publication),
-		names: make(map[uint32]dataplane.Key), refuse: func() bool { return false },
+		size:     size,
+		services: make([]uint64, size.Services*ServiceWords), named: make(map[uint32]dataplane.Key), refuse: func() bool { return false },
 	}
 	for f := range Families {
-		k.slots[f] = make([]byte, int(size.Slots[f])*f.SlotBytes())
-		k.hits[f] = make([]uint64, size.Slots[f])
+		buckets := f.Buckets(size.Frontends[f])
+		k.entries[f], k.foreign[f] = make([]uint64, buckets*bucketWords), make([]uint64, buckets*uint32(f.Ways()))
+		k.slots[f] = make([]uint64, int(size.Slots[f])*f.SlotWords())
 	}
 	return k
 }
 
-func (k *twin) Slots(f Family, at uint32, n int) []byte {
-	return k.slots[f][int(at)*f.SlotBytes() : (int(at)+n)*f.SlotBytes()]
-}
-func (k *twin) Hits(f Family, at uint32, n int) []uint64 { return k.hits[f][at : int(at)+n] }
-func (k *twin) Publish(id uint32, home, foreign Publication) {
-	k.words[id] = [Scopes]Publication{home, foreign}
+func (k *twin) Slots(f Family, at uint32, n int) []uint64 {
+	return k.slots[f][int(at)*f.SlotWords() : (int(at)+n)*f.SlotWords()]
 }
 
-func (k *twin) Published(id uint32) (home, foreign Publication) {
-	return k.words[id][Home], k.words[id][Foreign]
+func (k *twin) Service(place uint32) []uint64 {
+	return k.services[place*ServiceWords : (place+1)*ServiceWords]
 }
 
-func (k *twin) InsertFrontend(b dataplane.Binding, id uint32) error {
-	if k.refuse() {
-		return errKernel
+func (k *twin) Frontends(f Family) (entries, foreign []uint64) { return k.entries[f], k.foreign[f] }
+
+// find looks a frontend up as programs do; see bpf/headers/frontend.h.
+func (k *twin) find(b dataplane.Binding) (entry int, is bool) {
+	f, key := FamilyOf(b.Addr.Addr()), keyOf(b)
+	keyWords, mask := 1, len(k.entries[f])/bucketWords-1
+	at := int(uint32(mix(mix(key[0]))))
+	if f == V6 {
+		keyWords, at = 3, int(uint32(mix(mix(mix(mix(key[0])^key[1])^key[2]))))
 	}
-	k.frontends[b] = id
-	return nil
-}
-
-func (k *twin) DeleteFrontend(b dataplane.Binding) error {
-	if k.refuse() {
-		return errKernel
-	}
-	delete(k.frontends, b)
-	return nil
-}
-
-func (k *twin) NameService(id uint32, key dataplane.Key) error {
-	if k.refuse() {
-		return errKernel
-	}
-	if was, there := k.names[id]; there && was != key {
-		k.broken = fmt.Errorf("service id %d of %s was given to %s", id, was, key)
-	}
-	k.names[id] = key
-	return nil
-}
-
-// InsertFrontends and NameServices fail where a single one would, with those before
-// it done.
-func (k *twin) InsertFrontends(leads []Lead) error {
-	k.batches++
-	for _, l := range leads {
-		if err := k.InsertFrontend(l.Binding, l.ID); err != nil {
-			return err
+	for i := range 16 {
+		bucket, full := (at+i)&mask, true
+		for way := range f.Ways() {
+			entry := bucket*f.Ways() + way
+			found := k.entries[f][entry*(keyWords+1):][:keyWords]
+			if slices.Equal(found, key[:keyWords]) {
+				return entry, true
+			}
+			full = full && found[keyWords-1] != 0
+		}
+		if !full {
+			break
 		}
 	}
-	return nil
+	return 0, false
 }
 
-func (k *twin) NameServices(names []Name) error {
-	k.batches++
-	for _, n := range names {
-		if err := k.NameService(n.ID, n.Key); err != nil {
-			return err
-		}
+// word is what an entry says to sockets of a scope.
+func (k *twin) word(f Family, entry int, s Scope) Publication {
+	if s == Foreign {
+		return Publication(k.foreign[f][entry])
 	}
-	return nil
-}
-
-func (k *twin) ForgetService(id uint32) error {
-	if k.refuse() {
-		return errKernel
-	}
-	delete(k.names, id)
-	return nil
+	n := bucketWords / f.Ways()
+	return Publication(k.entries[f][entry*n+n-1])
 }
 
 // Grace lets all programs run to their end.
@@ -128,6 +105,10 @@ func (k *twin) Grace() error {
 		if now := k.read(p.family, p.word); now != p.saw {
 			k.broken = fmt.Errorf("a program that saw %q under its word finds %q", p.saw, now)
 		}
+		x := NewIndex(p.family, k.entries[p.family], k.foreign[p.family])
+		if b, is, err := x.Binding(p.entry); err != nil || is && b != p.asked {
+			k.broken = fmt.Errorf("a program that found the entry of %v finds %v there (%v)", p.asked, b, err)
+		}
 	}
 	k.running = nil
 	return nil
@@ -135,19 +116,50 @@ func (k *twin) Grace() error {
 
 // start lets a program read the word of a frontend.
 func (k *twin) start(b dataplane.Binding, s Scope) {
-	if id, ok := k.frontends[b]; ok {
-		f, w := FamilyOf(b.Addr.Addr()), k.words[id][s]
-		k.running = append(k.running, program{f, w, k.read(f, w)})
+	if entry, ok := k.find(b); ok {
+		f := FamilyOf(b.Addr.Addr())
+		w := k.word(f, entry, s)
+		if w.Flags()&Published == 0 {
+			return
+		}
+		k.running = append(k.running, program{f, uint32(entry), b, w, k.read(f, w)})
+		k.hits++
 		if n := w.Count(); n > 0 { // it chose a slot, and counts that at once
-			k.hits[f][w.Set()+1+uint32(len(k.running)%n)]++
+			k.Slots(f, w.Set()+uint32(len(k.running)%n), 1)[hitsWord(f)]++
+		} else {
+			k.Service(w.Set())[serviceCounts+EmptyRefused]++
 		}
 	}
 }
 
 // read is what a program finds under a word.
 func (k *twin) read(f Family, w Publication) string {
-	h := ParseHeader(k.Slots(f, w.Set(), 1))
-	return fmt.Sprint(h, w.Flags(), ParseSlots(k.Slots(f, w.Set(), 1+w.Count())[f.SlotBytes():], f))
+	if w.Count() == 0 {
+		return "nobody"
+	}
+	set := k.Slots(f, w.Set(), w.Count())
+	return fmt.Sprint(ParseOwner(set, f), w.Flags(), ParseSlots(set, f))
+}
+
+// owner is the service that a word leads to.
+func (k *twin) owner(f Family, w Publication) Owned {
+	place := w.Set()
+	if w.Count() > 0 {
+		o := ParseOwner(k.Slots(f, w.Set(), 1), f)
+		place = o.Place
+		if s, err := ParseService(k.Service(place)); err != nil || s.ID != o.Service {
+			k.broken = fmt.Errorf("slot %d says service %d at %d, there is %+v (%v)", w.Set(), o.Service, place, s, err)
+		}
+	}
+	s, err := ParseService(k.Service(place))
+	if err != nil {
+		k.broken = err
+	}
+	if was, there := k.named[s.ID]; there && was != s.Key {
+		k.broken = fmt.Errorf("service id %d of %s was given to %s", s.ID, was, s.Key)
+	}
+	k.named[s.ID] = s.Key
+	return s
 }
 
 // answer is what a connection to a frontend gets: the service's name, and where it
@@ -161,12 +173,15 @@ type answer struct {
 
 func (k *twin) answers() map[string]answer {
 	out := make(map[string]answer)
-	for b, id := range k.frontends {
+	for b, entry := range k.frontends() {
 		for s := range Scopes {
-			f, w := FamilyOf(b.Addr.Addr()), k.words[id][s]
-			h := ParseHeader(k.Slots(f, w.Set(), 1))
-			slots := ParseSlots(k.Slots(f, w.Set(), 1+w.Count())[f.SlotBytes():], f)
-			out[fmt.Sprint(b, s)] = answer{k.names[h.Service], w.Flags(), h.AffinitySeconds, fmt.Sprint(slots)}
+			f := FamilyOf(b.Addr.Addr())
+			w := k.word(f, entry, s)
+			owner, slots := k.owner(f, w), []Slot{}
+			if w.Count() > 0 {
+				slots = ParseSlots(k.Slots(f, w.Set(), w.Count()), f)
+			}
+			out[fmt.Sprint(b, s)] = answer{owner.Key, w.Flags(), owner.AffinitySeconds, fmt.Sprint(slots)}
 		}
 	}
 	return out
@@ -224,8 +239,26 @@ func repeat(slots []Slot, weights []uint16) []Slot {
 	return out
 }
 
-func (k *twin) dump() Dump {
-	return Dump{Frontends: maps.Clone(k.frontends), Services: maps.Clone(k.names)}
+// frontends are those that programs find, and where.
+func (k *twin) frontends() map[dataplane.Binding]int {
+	out := make(map[dataplane.Binding]int)
+	for f := range Families {
+		x := NewIndex(f, k.entries[f], k.foreign[f])
+		for entry := range len(k.foreign[f]) {
+			b, is, err := x.Binding(uint32(entry))
+			if err != nil {
+				k.broken = err
+			}
+			if !is {
+				continue
+			}
+			if found, is := k.find(b); !is || found != entry {
+				k.broken = fmt.Errorf("frontend %v is at %d, programs find it at %d (%v)", b, entry, found, is)
+			}
+			out[b] = entry
+		}
+	}
+	return out
 }
 
 // key, address and service make small worlds in which collisions are common.

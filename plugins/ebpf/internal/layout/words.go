@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sort"
+	"sync/atomic"
 
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -35,12 +38,12 @@ type Publication uint64
 
 // Flags of a publication.
 const (
-	Published = 1 << iota // the id is in use
+	Published = 1 << iota // absent: the frontend is being withdrawn
 	Refuses               // without endpoints connections are refused
 	Sticky                // clients stay with their endpoint
 )
 
-// MaxCount is the largest number of slots that a set may have besides its header.
+// MaxCount is the largest number of slots that a set may have.
 const MaxCount = 1<<16 - 1
 
 // NewPublication packs a word.
@@ -48,10 +51,11 @@ func NewPublication(set uint32, count int, flags uint16) Publication {
 	return Publication(set) | Publication(count)<<32 | Publication(flags)<<48
 }
 
-// Set is the index of the set's header.
+// Set is the index of the set's first slot; of a word without any, the place of the
+// service.
 func (p Publication) Set() uint32 { return uint32(p) }
 
-// Count is the number of slots after it.
+// Count is the number of slots.
 func (p Publication) Count() int { return int(p >> 32 & MaxCount) }
 
 // Flags are the flags of the word.
@@ -68,8 +72,8 @@ func FamilyOf(a netip.Addr) Family {
 // String prints the family as in addresses.
 func (f Family) String() string { return [...]string{"IPv4", "IPv6"}[f] }
 
-// SlotBytes is the size of one slot.
-func (f Family) SlotBytes() int { return [...]int{16, 32}[f] }
+// SlotWords is the size of one slot, in words of 8 bytes.
+func (f Family) SlotWords() int { return [...]int{4, 8}[f] }
 
 // KeyBytes is the size of a frontend's key.
 func (f Family) KeyBytes() int { return [...]int{8, 20}[f] }
@@ -80,18 +84,7 @@ const (
 	transportUDP = 17
 )
 
-// AppendKey appends the key of a frontend.
-func AppendKey(b []byte, f dataplane.Binding) []byte {
-	b = append(b, f.Addr.Addr().AsSlice()...)
-	b = binary.BigEndian.AppendUint16(b, f.Addr.Port())
-	transport := byte(transportTCP)
-	if f.Protocol == dataplane.UDP {
-		transport = transportUDP
-	}
-	return append(b, transport, 0)
-}
-
-// ParseKey reads what AppendKey wrote.
+// ParseKey reads the key of a frontend.
 func ParseKey(b []byte) (dataplane.Binding, error) {
 	ip := len(b) - 4
 	if ip < 0 {
@@ -112,75 +105,170 @@ func ParseKey(b []byte) (dataplane.Binding, error) {
 	return f, nil
 }
 
-// Header opens a set.
-type Header struct {
-	Service         uint32
-	AffinitySeconds uint32
-}
-
-// appendTo writes the header as a slot of a family.
-func (h Header) appendTo(b []byte, f Family) []byte {
-	b = binary.NativeEndian.AppendUint32(b, h.Service)
-	b = binary.NativeEndian.AppendUint32(b, h.AffinitySeconds)
-	return append(b, make([]byte, f.SlotBytes()-8)...)
-}
-
-// ParseHeader reads the first slot of a set.
-func ParseHeader(b []byte) Header {
-	return Header{Service: binary.NativeEndian.Uint32(b), AffinitySeconds: binary.NativeEndian.Uint32(b[4:])}
-}
-
 // Slot is an endpoint in a set.
 type Slot struct {
 	Addr netip.AddrPort
 	ID   uint64
 }
 
-// appendTo writes the slot.
-func (s Slot) appendTo(b []byte, f Family) []byte {
-	b = append(b, s.Addr.Addr().AsSlice()...)
-	b = binary.BigEndian.AppendUint16(b, s.Addr.Port())
-	b = append(b, make([]byte, f.SlotBytes()-len(s.Addr.Addr().AsSlice())-10)...)
-	return binary.NativeEndian.AppendUint64(b, s.ID)
+// Owner is whose a slot is.
+type Owner struct {
+	Service uint32 // id
+	Place   uint32 // of the service in the map of services
 }
 
-// parseSlot reads what appendTo wrote.
-func parseSlot(b []byte, f Family) Slot {
-	ip := 4
-	if f == V6 {
-		ip = 16
+// Where the words of a slot are; see bpf/headers/endpoint.h.
+func idWord(f Family) int    { return [...]int{1, 3}[f] }
+func ownerWord(f Family) int { return [...]int{2, 4}[f] }
+func hitsWord(f Family) int  { return [...]int{3, 5}[f] }
+
+// putSlot writes a slot that was never chosen.
+func putSlot(w []uint64, f Family, s Slot, o Owner) {
+	var address [24]byte // and the port
+	if f == V4 {
+		a := s.Addr.Addr().As4()
+		copy(address[:], a[:])
+		binary.BigEndian.PutUint16(address[4:], s.Addr.Port())
+	} else {
+		a := s.Addr.Addr().As16()
+		copy(address[:], a[:])
+		binary.BigEndian.PutUint16(address[16:], s.Addr.Port())
 	}
-	addr, _ := netip.AddrFromSlice(b[:ip])
-	return Slot{
-		Addr: netip.AddrPortFrom(addr, binary.BigEndian.Uint16(b[ip:])),
-		ID:   binary.NativeEndian.Uint64(b[f.SlotBytes()-8:]),
+	for i := range idWord(f) {
+		w[i] = binary.NativeEndian.Uint64(address[8*i:])
 	}
+	w[idWord(f)], w[ownerWord(f)], w[hitsWord(f)] = s.ID, pair(o.Service, o.Place), 0
 }
 
-// ParseSlots reads the endpoints of a set: all of it but the header.
-func ParseSlots(b []byte, f Family) []Slot {
-	slots := make([]Slot, 0, len(b)/f.SlotBytes())
-	for ; len(b) >= f.SlotBytes(); b = b[f.SlotBytes():] {
-		slots = append(slots, parseSlot(b, f))
+// sameSlot reports whether a slot is what putSlot writes, however often it was
+// chosen.
+func sameSlot(w []uint64, f Family, s Slot, o Owner) bool {
+	var want [8]uint64
+	putSlot(want[:], f, s, o)
+	return slices.Equal(w[:hitsWord(f)], want[:hitsWord(f)])
+}
+
+// parseSlot reads what putSlot wrote.
+func parseSlot(w []uint64, f Family) Slot {
+	var address [24]byte
+	for i := range idWord(f) {
+		binary.NativeEndian.PutUint64(address[8*i:], w[i])
+	}
+	s := Slot{ID: w[idWord(f)]}
+	if f == V4 {
+		s.Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte(address[:4])), binary.BigEndian.Uint16(address[4:]))
+	} else {
+		s.Addr = netip.AddrPortFrom(netip.AddrFrom16([16]byte(address[:16])), binary.BigEndian.Uint16(address[16:]))
+	}
+	return s
+}
+
+// ParseSlots reads the endpoints of a set.
+func ParseSlots(w []uint64, f Family) []Slot {
+	n := f.SlotWords()
+	slots := make([]Slot, 0, len(w)/n)
+	for ; len(w) >= n; w = w[n:] {
+		slots = append(slots, parseSlot(w, f))
 	}
 	return slots
 }
 
-// NameBytes bounds the name of a service, NAMESPACE/NAME, in the map of names.
-const NameBytes = 128
-
-// AppendName appends a name as a value of the map of names.
-func AppendName(b []byte, k dataplane.Key) []byte {
-	name := k.String()
-	return append(append(b, name...), make([]byte, NameBytes-len(name))...)
+// ParseOwner reads whose the first slot of a set is.
+func ParseOwner(w []uint64, f Family) Owner {
+	service, place := split(w[ownerWord(f)])
+	return Owner{service, place}
 }
 
-// ParseName reads what AppendName wrote.
-func ParseName(b []byte) (dataplane.Key, error) {
-	text, _, _ := bytes.Cut(b, []byte{0})
-	k, err := dataplane.ParseKey(string(text))
-	if err != nil {
-		return k, fmt.Errorf("layout: a service named %q in the kernel: %w", text, err)
+// findSlot finds the first slot of an endpoint in a set, which is in their order.
+func findSlot(w []uint64, f Family, id uint64) (slot []uint64, is bool) {
+	n := f.SlotWords()
+	i := sort.Search(len(w)/n, func(i int) bool { return w[i*n+idWord(f)] >= id })
+	if i == len(w)/n || w[i*n+idWord(f)] != id {
+		return nil, false
 	}
-	return k, nil
+	return w[i*n : (i+1)*n], true
 }
+
+// pair is two numbers as they lie in memory one after the other.
+func pair(a, b uint32) uint64 {
+	var w [8]byte
+	binary.NativeEndian.PutUint32(w[:], a)
+	binary.NativeEndian.PutUint32(w[4:], b)
+	return binary.NativeEndian.Uint64(w[:])
+}
+
+func split(w uint64) (a, b uint32) {
+	var bytes [8]byte
+	binary.NativeEndian.PutUint64(bytes[:], w)
+	return binary.NativeEndian.Uint32(bytes[:]), binary.NativeEndian.Uint32(bytes[4:])
+}
+
+// Count is what is counted of a service in one place. The numbers are those of
+// bpf/headers/service.h.
+type Count int
+
+// The counts.
+const (
+	Past Count = iota // hits of endpoints that it has no more
+	EmptyPassed
+	EmptyRefused
+	Denied
+	NoMemory
+	Untracked
+	Counts
+)
+
+// Where the words of a service are; see bpf/headers/service.h.
+const (
+	serviceHead   = 0 // id, seconds of affinity
+	serviceCounts = 1
+	serviceName   = 8
+	// ServiceWords is the size of one service, in words of 8 bytes.
+	ServiceWords = serviceName + NameBytes/8
+)
+
+// Owned is a service in its place.
+type Owned struct {
+	ID              uint32 // 0: nobody is there
+	AffinitySeconds uint32
+	Key             dataplane.Key
+	Last            uint32 // if nobody is there: the id of the last one
+}
+
+// putService writes a service that nothing was counted of. It is there with the
+// last word that is stored.
+func putService(w []uint64, s Owned) {
+	var name [NameBytes]byte
+	copy(name[:], s.Key.Namespace)
+	name[len(s.Key.Namespace)] = '/' // Invariant: Compile lets no longer name pass
+	copy(name[len(s.Key.Namespace)+1:], s.Key.Name)
+	clear(w[serviceCounts:serviceName])
+	for i := range w[serviceName:] {
+		w[serviceName+i] = binary.NativeEndian.Uint64(name[8*i:])
+	}
+	atomic.StoreUint64(&w[serviceHead], pair(s.ID, s.AffinitySeconds))
+}
+
+// leaveService says that nobody is there any more, but who was: in the place of the
+// seconds.
+func leaveService(w []uint64, id uint32) { atomic.StoreUint64(&w[serviceHead], pair(0, id)) }
+
+// ParseService reads what putService wrote.
+func ParseService(w []uint64) (s Owned, err error) {
+	s.ID, s.AffinitySeconds = split(atomic.LoadUint64(&w[serviceHead]))
+	if s.ID == 0 {
+		return Owned{Last: s.AffinitySeconds}, nil
+	}
+	var name [NameBytes]byte
+	for i := range w[serviceName:] {
+		binary.NativeEndian.PutUint64(name[8*i:], w[serviceName+i])
+	}
+	text, _, _ := bytes.Cut(name[:], []byte{0})
+	if s.Key, err = dataplane.ParseKey(string(text)); err != nil {
+		return s, fmt.Errorf("layout: a service named %q in the kernel: %w", text, err)
+	}
+	return s, nil
+}
+
+// NameBytes bounds the name of a service, NAMESPACE/NAME, in the map of services.
+const NameBytes = 128

@@ -19,7 +19,7 @@ func (p *Provider) adopt(ctx context.Context) {
 	found := make(map[rules.Family]*rules.Table)
 	ours := false
 	for _, f := range families(!p.opts.NoIPv6) {
-		t, err := p.read(ctx, p.tools, f)
+		t, err := p.readOnce(ctx, f)
 		if err != nil {
 			p.log.Warn("what a process before left cannot be read; waiting for a snapshot", "error", err)
 			return

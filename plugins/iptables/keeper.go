@@ -98,7 +98,7 @@ func (k *keeper) look(ctx context.Context, whole bool) {
 
 // check compares a table with the plan, and brings it back.
 func (p *Provider) check(ctx context.Context, f rules.Family, plan *rules.Plan) {
-	found, err := p.read(ctx, p.tools, f)
+	found, err := p.readOnce(ctx, f)
 	if err != nil {
 		p.show(func(sh *shown) { sh.health.set(troubleDrift, err.Error()) })
 		return

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -164,23 +165,79 @@ func (r *round) sorted() []dataplane.ServiceStatus {
 	return out
 }
 
+// minPortion is how few services a restore is given at least.
+const minPortion = 64
+
 // apply brings the tables to next. If the system does not take it, the services at
-// fault are found by halves; they stay as they were, the others go on.
+// fault are found by halves; they stay as they were, the others go on. What took
+// longer than a call has time is done in portions by the calls after it.
 func (r *round) apply(ctx context.Context) error {
+	p := r.provider
+	changed := r.changed()
+	if p.portion > 0 && len(changed) > p.portion {
+		return r.byPortions(ctx, changed)
+	}
 	err := r.put(ctx)
-	if err == nil || !refused(err) || ctx.Err() != nil {
+	switch {
+	case err == nil:
+		p.portion = 0
+		return nil
+	case slow(err):
+		p.portion = max(minPortion, len(changed)/4)
+		return err
+	case !refused(err):
 		return err
 	}
-	changed := r.changed()
-	r.provider.log.Warn("the tables were not taken; looking for the service at fault", "error", err, "services", len(changed))
-	r.held = make(map[dataplane.Key]bool, len(changed))
-	for _, k := range changed {
-		r.held[k] = true
-	}
+	p.log.Warn("the tables were not taken; looking for the service at fault", "error", err, "services", len(changed))
+	r.hold(changed)
 	if without := r.put(ctx); without != nil {
 		return err // it is none of them
 	}
 	return r.try(ctx, changed, err)
+}
+
+// byPortions changes some services after the others. Those that were changed when the
+// time is over stay so.
+func (r *round) byPortions(ctx context.Context, changed []dataplane.Key) error {
+	p := r.provider
+	r.hold(changed)
+	for part := range slices.Chunk(changed, p.portion) {
+		r.release(part)
+		err := r.put(ctx)
+		if err == nil {
+			continue
+		}
+		r.hold(part)
+		if refused(err) {
+			err = r.try(ctx, part, err)
+		}
+		if err == nil {
+			continue
+		}
+		if slow(err) && len(r.held) == len(changed) {
+			p.portion = max(minPortion, p.portion/4) // not even one portion was done
+		}
+		r.settle()
+		p.show(func(sh *shown) { sh.last = r.next })
+		return errors.Join(err, deleteFlows(r.delta))
+	}
+	p.portion = 0
+	return nil
+}
+
+func (r *round) hold(keys []dataplane.Key) {
+	if r.held == nil {
+		r.held = make(map[dataplane.Key]bool, len(keys))
+	}
+	for _, k := range keys {
+		r.held[k] = true
+	}
+}
+
+func (r *round) release(keys []dataplane.Key) {
+	for _, k := range keys {
+		delete(r.held, k)
+	}
 }
 
 // settle makes next what the tables hold: the services that were refused as they were.
@@ -221,9 +278,7 @@ func (r *round) try(ctx context.Context, keys []dataplane.Key, why error) error 
 		return nil
 	}
 	for half := range slices.Chunk(keys, (len(keys)+1)/2) {
-		for _, k := range half {
-			delete(r.held, k)
-		}
+		r.release(half)
 		err := r.put(ctx)
 		if err == nil {
 			continue
@@ -231,9 +286,7 @@ func (r *round) try(ctx context.Context, keys []dataplane.Key, why error) error 
 		if !refused(err) || ctx.Err() != nil {
 			return err
 		}
-		for _, k := range half {
-			r.held[k] = true
-		}
+		r.hold(half)
 		if err := r.try(ctx, half, err); err != nil {
 			return err
 		}

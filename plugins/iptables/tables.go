@@ -19,7 +19,20 @@ type tables struct {
 	plans map[rules.Family]*rules.Plan
 	// prints are the fingerprints after our last change.
 	prints map[rules.Family]host.Fingerprint
+	// readings are of tables that took longer to read than a call had time. The
+	// next call waits for the same one.
+	readings map[rules.Family]*reading
 }
+
+// reading is an iptables-save under way.
+type reading struct {
+	done chan struct{}
+	text string
+	err  error
+}
+
+// readTime bounds it.
+const readTime = time.Minute
 
 // How long a restore may wait for the lock, and what of a call's time is left for
 // the rest.
@@ -41,10 +54,10 @@ func patience(ctx context.Context, now time.Time) time.Duration {
 // took.
 func (p *Provider) put(ctx context.Context, f rules.Family, plan *rules.Plan) (ops int, err error) {
 	var text []byte
-	if was := p.tables.plans[f]; was != nil {
+	if was := p.stands(f); was != nil {
 		text = rules.Restore(was, plan)
 	} else {
-		found, err := p.read(ctx, p.tools, f)
+		found, err := p.readOnce(ctx, f)
 		if err != nil {
 			return 0, err
 		}
@@ -53,8 +66,8 @@ func (p *Provider) put(ctx context.Context, f rules.Family, plan *rules.Plan) (o
 	if len(text) > 0 {
 		delete(p.tables.plans, f)
 		if err := p.restore(ctx, p.tools, f, text); err != nil {
-			if was := p.shown.plans[f]; was != nil && refused(err) {
-				p.tables.plans[f] = was // all or nothing: it was nothing
+			if was := p.shown.plans[f]; was != nil && untouched(err) {
+				p.tables.plans[f] = was
 			}
 			return 0, err
 		}
@@ -72,6 +85,44 @@ func (p *Provider) put(ctx context.Context, f rules.Family, plan *rules.Plan) (o
 	return operations(text), nil
 }
 
+// stands is what the table of a family holds, nil if that is not known. If a restore
+// was ended and the nft ruleset has its old number, it had not begun; the counts of a
+// legacy table do not tell.
+func (p *Provider) stands(f rules.Family) *rules.Plan {
+	if plan := p.tables.plans[f]; plan != nil || p.tools.Variant != host.NFT {
+		return plan
+	}
+	print, marked := p.tables.prints[f]
+	if now, err := p.tools.Variant.Take(hostFamily(f)); err == nil && marked && now == print {
+		return p.shown.plans[f]
+	}
+	return nil
+}
+
+// readOnce is read for who has the turn: if ctx ends first, it goes on for the next
+// call, which so profits from the time that this one took.
+func (p *Provider) readOnce(ctx context.Context, f rules.Family) (*rules.Table, error) {
+	r := p.tables.readings[f]
+	if r == nil {
+		r = &reading{done: make(chan struct{})}
+		p.tables.readings[f] = r
+		tools := p.tools
+		go func() {
+			defer close(r.done)
+			ctx, cancel := context.WithTimeout(context.Background(), readTime)
+			defer cancel()
+			r.text, r.err = tools.Save(ctx, hostFamily(f), "nat")
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: iptables: the %v nat table is being read: %w", dataplane.ErrFailed, f, ctx.Err())
+	case <-r.done:
+	}
+	delete(p.tables.readings, f)
+	return p.parse(f, r.text, r.err)
+}
+
 // mark remembers how the table looks after a change of ours.
 func (p *Provider) mark(f rules.Family) error {
 	print, err := p.tools.Variant.Take(hostFamily(f))
@@ -86,6 +137,10 @@ func (p *Provider) mark(f rules.Family) error {
 // read reads what stands in a family's nat table.
 func (p *Provider) read(ctx context.Context, t host.Tools, f rules.Family) (*rules.Table, error) {
 	text, err := t.Save(ctx, hostFamily(f), "nat")
+	return p.parse(f, text, err)
+}
+
+func (p *Provider) parse(f rules.Family, text string, err error) (*rules.Table, error) {
 	if err != nil {
 		return nil, p.failed(err)
 	}
@@ -98,6 +153,7 @@ func (p *Provider) read(ctx context.Context, t host.Tools, f rules.Family) (*rul
 
 // restore applies a text, and notes in Health whether the lock let it.
 func (p *Provider) restore(ctx context.Context, t host.Tools, f rules.Family, text []byte) error {
+	delete(p.tables.readings, f) // it shows what was before
 	err := t.Restore(ctx, hostFamily(f), text, patience(ctx, time.Now()))
 	trouble := ""
 	if err != nil {
@@ -129,6 +185,15 @@ func (p *Provider) failed(err error) error {
 func refused(err error) bool {
 	return err != nil && !errors.Is(err, host.ErrLocked) && !errors.Is(err, host.ErrForbidden) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// untouched reports whether an error means that the table is as it was: a text is
+// taken whole or not at all, unless the process was ended while it was about it.
+func untouched(err error) bool { return refused(err) || errors.Is(err, host.ErrLocked) }
+
+// slow reports whether a restore took longer than a call has time.
+func slow(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // operations counts the lines of a text that alter something.

@@ -5,13 +5,14 @@
 //	OUTPUT ─────► FAIRLEAD-tag-OUT ─┤
 //	                                └─► node ─► node ─► … 16-ary over the frontends
 //	                                                └─► service chain ─► DNAT
-//	POSTROUTING ► FAIRLEAD-tag-POST ─► MASQUERADE, where the answer would not come back
+//	POSTROUTING ► FAIRLEAD-tag-POST ─► FAIRLEAD-tag-SOURCE ─► MASQUERADE where the answer
+//	                                would not come back
 //
 // # Names
 //
-// Every chain but the three roots is named by the hash of its rules, which name
+// Every chain but these four is named by the hash of its rules, which name
 // other chains: so a name says all that can be reached through it, and a chain is
-// never altered. A change adds chains, refills a root or two, and removes the chains
+// never altered. A change adds chains, refills one or two of the four, and removes the chains
 // that nothing leads to any more, in one COMMIT: a packet sees all of it or nothing.
 // What lies beside the path from the root to the changed service keeps its name and
 // is not in the text. A service in both hooks with the same addresses, as most are,

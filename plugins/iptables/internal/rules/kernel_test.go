@@ -200,12 +200,13 @@ func (k *kernel) save() string {
 type kernelRule struct {
 	spec     string
 	dst      netip.Prefix // invalid: any
+	notSrc   netip.Prefix // invalid: any
 	protocol string
 	out      string
 	matches  []kernelMatch // in their order
 	to       string        // chain
 	goes     bool          // by -g
-	verdict  string        // DNAT, REDIRECT, MASQUERADE, RETURN, or "" for a chain or none
+	verdict  string        // DNAT, SNAT, REDIRECT, MASQUERADE, RETURN, or "" for a chain or none
 	addr     netip.AddrPort
 }
 
@@ -245,6 +246,8 @@ func parseKernelRule(spec string) (*kernelRule, error) {
 		case option == "!":
 			not = true
 			continue
+		case option == "-s" && not:
+			r.notSrc, err = netip.ParsePrefix(value())
 		case option == "-d":
 			r.dst, err = netip.ParsePrefix(value())
 		case option == "-p":
@@ -285,7 +288,7 @@ func parseKernelRule(spec string) (*kernelRule, error) {
 			value()
 		case option == "-j":
 			r.verdict = value()
-			if !slices.Contains([]string{"DNAT", "REDIRECT", "MASQUERADE", "RETURN", "ACCEPT"}, r.verdict) {
+			if !slices.Contains([]string{"DNAT", "SNAT", "REDIRECT", "MASQUERADE", "RETURN", "ACCEPT"}, r.verdict) {
 				r.to, r.verdict = r.verdict, ""
 			}
 		case option == "-g":
@@ -295,6 +298,10 @@ func parseKernelRule(spec string) (*kernelRule, error) {
 			if r.protocol == "" {
 				err = errors.New("need TCP or UDP with port specification")
 			}
+		case option == "--to-source" && r.verdict == "SNAT":
+			var a netip.Addr
+			a, err = netip.ParseAddr(value())
+			r.addr = netip.AddrPortFrom(a, 0)
 		case option == "--to-ports" && r.verdict == "REDIRECT":
 			var low uint16
 			low, _, err = parsePorts(value())
@@ -306,8 +313,8 @@ func parseKernelRule(spec string) (*kernelRule, error) {
 		if err != nil {
 			return nil, err
 		}
-		if not && option != "--ctstate" {
-			return nil, errors.New("! before something else than --ctstate")
+		if not && option != "--ctstate" && option != "-s" {
+			return nil, errors.New("! before something else than --ctstate and -s")
 		}
 		not = false
 	}

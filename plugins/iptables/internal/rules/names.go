@@ -27,13 +27,16 @@ const (
 	out
 	post
 	hooks
+
+	source = hooks // no hook: the root chain that POST leads to for its packets
+	roots  = hooks + 1
 )
 
 // base is the kernel's chain of a hook.
 func (h hook) base() string { return [hooks]string{"PREROUTING", "OUTPUT", "POSTROUTING"}[h] }
 
 // suffix ends the name of our root chain of a hook.
-func (h hook) suffix() string { return [hooks]string{"PRE", "OUT", "POST"}[h] }
+func (h hook) suffix() string { return [roots]string{"PRE", "OUT", "POST", "SOURCE"}[h] }
 
 // digits are those of RFC 4648 in lower case: none needs quotes in a rule.
 const digits = "abcdefghijklmnopqrstuvwxyz234567"
@@ -63,7 +66,7 @@ func tagOf(chain string) (string, bool) {
 		return "", false
 	}
 	switch last := rest[tagLen+1:]; {
-	case last == pre.suffix(), last == out.suffix(), last == post.suffix():
+	case last == pre.suffix(), last == out.suffix(), last == post.suffix(), last == source.suffix():
 		return rest[:tagLen], true
 	case len(last) == hashLen && letters(last):
 		return rest[:tagLen], true

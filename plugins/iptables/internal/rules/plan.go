@@ -20,7 +20,7 @@ type Plan struct {
 	held   bool            // a unit stays as it was before its service became what cannot be
 	chains map[string]body // all but the roots, by name
 	trees  [hooks]tree
-	roots  [hooks]root
+	roots  [roots]root
 }
 
 // body is a chain's rules, and how many units and nodes have it.
@@ -125,7 +125,8 @@ func (e *edit) finish() {
 	for _, h := range p.opts.hooks() {
 		p.roots[h] = root{used: true, rules: p.trees[h].root.rules}
 	}
-	p.roots[post] = root{used: true, rules: p.masquerade() + p.trees[post].root.rules}
+	p.roots[post] = root{used: true, rules: p.led() + p.trees[post].root.rules}
+	p.roots[source] = root{used: true, rules: p.opts.source(p.family)}
 }
 
 // plant makes the tree of a hook.

@@ -99,7 +99,7 @@ func (p *Plan) compareChains(found *Table, yield func(string, func(*script)) boo
 			return false
 		}
 	}
-	for h := range hooks {
+	for h := range roots {
 		name := rootName(p.tag, h)
 		if body, ok := planned[name]; ok && found.Chain(name) == nil && !yield(name+" is missing", func(s *script) { s.fill(name, body) }) {
 			return false
@@ -115,11 +115,11 @@ func (p *Plan) compareChains(found *Table, yield func(string, func(*script)) boo
 
 // all are the chains of the plan, with the roots.
 func (p *Plan) all() map[string]string {
-	all := make(map[string]string, len(p.chains)+int(hooks))
+	all := make(map[string]string, len(p.chains)+int(roots))
 	for name, body := range p.chains {
 		all[name] = body.rules
 	}
-	for h := range hooks {
+	for h := range roots {
 		if p.roots[h].used {
 			all[rootName(p.tag, h)] = p.roots[h].rules
 		}

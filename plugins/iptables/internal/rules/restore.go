@@ -22,7 +22,7 @@ func Restore(from, to *Plan) []byte {
 			s.fill(name, body.rules)
 		}
 	}
-	for h := range hooks {
+	for h := range roots {
 		was := from.root(h)
 		switch is := to.roots[h]; {
 		case is == was:

@@ -27,7 +27,8 @@ import (
 //	delete NAME
 //	begin [v6]       Repair from what stands, applied
 //	apply [v6]       Restore from the plan before, applied
-//	trace HOOK ADDR:PORT/PROTOCOL [origin=ADDR:PORT] [out=DEVICE] [of-device]
+//	trace HOOK ADDR:PORT/PROTOCOL [from=ADDR] [origin=ADDR:PORT] [out=DEVICE]
+//	        [of-device]
 //	        → each way with its chance and the rules that matched
 //	others           input is applied as others would
 //	drift [v6]
@@ -212,7 +213,10 @@ func parseBinding(s string) dataplane.Binding {
 func (w *world) traced(t *testing.T, d *datadriven.TestData) string {
 	p := packet{to: parseBinding(d.CmdArgs[1].Key), out: "eth0", ofDevice: d.HasArg("of-device")}
 	p.hook = map[string]hook{"PREROUTING": pre, "OUTPUT": out, "POSTROUTING": post}[d.CmdArgs[0].Key]
-	var origin string
+	var from, origin string
+	if d.MaybeScanArgs(t, "from", &from) {
+		p.from = netip.MustParseAddr(from)
+	}
 	if d.MaybeScanArgs(t, "origin", &origin) {
 		p.origin, p.led = netip.MustParseAddrPort(origin), true
 	}

@@ -74,7 +74,7 @@ func compile(svc *dataplane.Service, f Family, o Options) *unit {
 				}
 				u.lead(h, frontend.Binding(), "-g "+*head)
 				if !o.covers(a) {
-					u.lead(post, frontend.Binding(), o.masquerade())
+					u.lead(post, frontend.Binding(), "-g "+rootName(Tag(o.Instance), source))
 				}
 			case frontend.Refuses():
 				u.lead(h, frontend.Binding(), refusal(f, h))

@@ -87,7 +87,11 @@ func testSources(t *testing.T, variant string, f Family) {
 		{"a forwarded client, to itself", client, client, false, false},
 	} {
 		if step.local {
-			ip(host, "addr", "add", vip.Addr().String(), "dev", "lo")
+			add := []string{"addr", "add", vip.Addr().String(), "dev", "lo"}
+			if f == IPv6 {
+				add = append(add, "nodad") // or it is no source for a moment
+			}
+			ip(host, add...)
 		}
 		lead(step.to)
 		seen, own := dialMirror(t, step.from, vip)

@@ -28,8 +28,8 @@ type recents map[string]map[netip.Addr]time.Time
 
 // way is how a packet may go, and with which chance.
 type way struct {
-	verdict string         // DNAT, REDIRECT, MASQUERADE, or "" for untouched
-	addr    netip.AddrPort // DNAT; REDIRECT has a port only
+	verdict string         // DNAT, SNAT, REDIRECT, MASQUERADE, or "" for untouched
+	addr    netip.AddrPort // DNAT, SNAT; REDIRECT has a port only
 	chance  float64
 	tests   int // rules that it was compared with
 	path    []string
@@ -104,7 +104,7 @@ func (w *walker) hit(r *kernelRule, at position, back []position, so way) {
 // match is the chance that a rule matches.
 func (w *walker) match(r *kernelRule) float64 {
 	p := &w.packet
-	if r.dst.IsValid() && !r.dst.Contains(p.to.Addr.Addr()) ||
+	if r.dst.IsValid() && !r.dst.Contains(p.to.Addr.Addr()) || r.notSrc.IsValid() && r.notSrc.Contains(p.from) ||
 		r.protocol != "" && r.protocol != p.to.Protocol.String() ||
 		r.out != "" && r.out != p.out {
 		return 0

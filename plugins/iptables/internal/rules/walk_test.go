@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -41,8 +42,23 @@ func (w *world) check() {
 			w.t.Fatalf("%v: rules of others are now\n%s", f, got)
 		}
 	}
+	led := make(map[dataplane.Binding]bool)
 	for _, p := range w.packets() {
-		w.walk(p)
+		if w.walk(p); w.expect(p).verdict != "" {
+			led[p.to] = true
+		}
+	}
+	stand := make(map[dataplane.Binding]bool)
+	for _, f := range Families() {
+		for _, b := range Frontends(w.found(f), w.opts.Instance, false) {
+			stand[b] = true
+		}
+		if others := Frontends(w.found(f), "another", false); others != nil {
+			w.t.Fatalf("another instance leads %v", others)
+		}
+	}
+	if !maps.Equal(led, stand) {
+		w.t.Fatalf("the rules lead %v, want %v", stand, led)
 	}
 }
 
@@ -125,23 +141,37 @@ func (w *world) walk(p packet) {
 	w.answer(p, want)
 }
 
-// answer follows a packet that was led out of the host.
+// answer follows a packet that was led, when it leaves.
 func (w *world) answer(p packet, f fate) {
 	w.t.Helper()
-	if f.service == nil || len(f.shares) == 1 && f.shares[netip.MustParseAddrPort("127.0.0.1:0")] == 1 || f.shares[netip.MustParseAddrPort("[::1]:0")] == 1 {
+	if f.service == nil || len(f.shares) == 1 && (f.shares[netip.MustParseAddrPort("127.0.0.1:0")] == 1 || f.shares[netip.MustParseAddrPort("[::1]:0")] == 1) {
 		return // stays here
 	}
-	for _, device := range []string{"eth0", "lo"} {
-		for _, ofDevice := range []bool{false, true} {
-			leaving := packet{hook: post, to: dataplane.Binding{Addr: netip.MustParseAddrPort("172.30.0.1:1"), Protocol: p.to.Protocol}, origin: p.to.Addr, led: true, out: device, ofDevice: ofDevice}
-			want := ""
-			if device != "lo" && !ofDevice {
-				want = "MASQUERADE"
-			}
-			for _, way := range w.kernels[familyOf(p.to.Addr.Addr())].trace(leaving) {
-				if way.verdict != want {
-					w.t.Fatalf("%v by %s, source of the device %v: %q, want %q", p.to, device, ofDevice, way.verdict, want)
-				}
+	family := familyOf(p.to.Addr.Addr())
+	here, there, self := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("127.0.0.1")
+	if family == IPv6 {
+		here, there, self = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd77::1"), netip.IPv6Loopback()
+	}
+	for _, leaving := range []struct {
+		from, to netip.Addr
+		out      string
+		ofDevice bool
+		want     string
+	}{
+		{here, there, "eth0", true, ""},
+		{here, there, "eth0", false, "MASQUERADE"},
+		{self, there, "eth0", false, "MASQUERADE"},
+		{here, there, "lo", false, ""},
+		{here, self, "lo", false, "SNAT"},
+		{self, self, "lo", true, ""},
+		{self, there, "lo", true, ""},
+	} {
+		for _, way := range w.kernels[family].trace(packet{
+			hook: post, from: leaving.from, to: dataplane.Binding{Addr: netip.AddrPortFrom(leaving.to, 1), Protocol: p.to.Protocol},
+			origin: p.to.Addr, led: true, out: leaving.out, ofDevice: leaving.ofDevice,
+		}) {
+			if way.verdict != leaving.want || leaving.want == "SNAT" && way.addr.Addr() != self {
+				w.t.Fatalf("%v leaves as %+v: %q %v, want %q", p.to, leaving, way.verdict, way.addr, leaving.want)
 			}
 		}
 	}

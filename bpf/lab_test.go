@@ -30,8 +30,10 @@ const (
 // lab runs the programs of socket.c on maps of its own and with a fake kernel;
 // see socket_test.c. The socket, the maps and the counters live as long as it.
 type lab struct {
-	t *testing.T
-	c *ebpf.Collection
+	t        *testing.T
+	c        *ebpf.Collection // of maps
+	spec     *ebpf.CollectionSpec
+	programs map[string]*ebpf.Program // that were needed
 	FakeScene
 	entries []entry   // that lead to the set
 	words   [2]uint64 // of all of these, by scope
@@ -66,18 +68,52 @@ func newLab(t *testing.T, constants map[string]any) *lab {
 			t.Fatal(err)
 		}
 	}
-	c, err := ebpf.NewCollection(spec)
+	maps := spec.Copy()
+	clear(maps.Programs)
+	c, err := ebpf.NewCollection(maps)
+	l := &lab{
+		t: t, c: c, spec: spec, programs: make(map[string]*ebpf.Program),
+		FakeScene: FakeScene{Netns: home, Cgroup: cgroup, Cookie: 1, NowNs: 1},
+	}
+	l.must(err)
+	t.Cleanup(c.Close)
+	return l
+}
+
+// program loads a program of the lab when it is first needed: to have all of them
+// judged takes the kernel longer than any test.
+func (l *lab) program(name string) *ebpf.Program {
+	l.t.Helper()
+	if p := l.programs[name]; p != nil {
+		return p
+	}
+	spec := l.spec.Copy()
+	for other := range spec.Programs {
+		if other != name {
+			delete(spec.Programs, other)
+		}
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: l.c.Maps})
+	l.must(err)
+	defer c.Close()
+	p := c.DetachProgram(name)
+	l.t.Cleanup(func() { p.Close() })
+	l.programs[name] = p
+	return p
+}
+
+// must ends the test when something could not be loaded.
+func (l *lab) must(err error) {
+	l.t.Helper()
 	var judged *ebpf.VerifierError
 	switch {
 	case errors.As(err, &judged):
-		t.Fatalf("%+v", judged)
+		l.t.Fatalf("%+v", judged)
 	case errors.Is(err, ebpf.ErrNotSupported):
-		t.Skipf("skipped: this kernel lacks something: %v", err)
+		l.t.Skipf("skipped: this kernel lacks something: %v", err)
 	case err != nil:
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
-	return &lab{t: t, c: c, FakeScene: FakeScene{Netns: home, Cgroup: cgroup, Cookie: 1, NowNs: 1}}
 }
 
 // form is a way for an application to name an address.
@@ -233,7 +269,7 @@ func (l *lab) run(program string, p FakeTransport, to netip.AddrPort) outcome {
 	if err := l.c.Variables[FakeVarScene].Set(&l.FakeScene); err != nil {
 		l.t.Fatal(err)
 	}
-	if _, err := l.c.Programs[program].Run(&ebpf.RunOptions{Data: make([]byte, 64)}); err != nil {
+	if _, err := l.program(program).Run(&ebpf.RunOptions{Data: make([]byte, 64)}); err != nil {
 		if errors.Is(err, ebpf.ErrNotSupported) {
 			l.t.Skipf("skipped: this kernel runs no programs for tests: %v", err)
 		}

@@ -3,13 +3,11 @@ package ebpf
 import (
 	"errors"
 	"net"
-	"net/netip"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/test/netns"
 )
 
 var epoch = time.Unix(1_000_000, 0)
@@ -73,106 +71,18 @@ func lives(t *testing.T, what string, c net.Conn) {
 	}
 }
 
-// TestConnectionsToTheGoneAreEnded: of a service with two endpoints one goes. What
-// was led to it ends, here and in another namespace; what was led elsewhere lives,
-// and so does a connection to the same address that nobody led there.
-func TestConnectionsToTheGoneAreEnded(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		why   dataplane.RemovalReason
-		drain time.Duration
-		quiet bool // nothing was heard since the suspicion
-		ends  bool
-	}{
-		{"dead and silent", dataplane.RemovedDead, time.Hour, true, true},
-		{"dead, but it spoke since", dataplane.RemovedDead, time.Hour, false, false},
-		{"dead, spoke since, drained", dataplane.RemovedDead, 0, false, true},
-		{"drained, at once", dataplane.RemovedDrained, 0, false, true},
-		{"drained, time left", dataplane.RemovedDrained, time.Hour, false, false},
-		{"left, soon", dataplane.RemovedLeft, 200 * time.Millisecond, false, true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t)
-			gone, stays := listenTCP(t, "127.0.0.1:0", "gone"), listenTCP(t, "127.0.0.1:0", "stays")
-			only, both := service("a", vip("10.200.4.1:80", dataplane.TCP), gone), service("a", vip("10.200.4.1:80", dataplane.TCP), gone, stays)
-			only.DrainTime, both.DrainTime = test.drain, test.drain
-			w.good(w.apply(only))
-			led := open(t, "tcp", "10.200.4.1:80")
-			direct := open(t, "tcp", gone.String())
-			since := time.Now().Add(-time.Hour)
-			if test.quiet {
-				since = time.Now().Add(300 * time.Millisecond)
-				netns.Eventually(t, patience, func() bool { return time.Now().After(since.Add(300 * time.Millisecond)) }, "silence")
-			}
-			w.good(w.apply(both))
-			left := *both
-			left.Endpoints = dataplane.NewEndpoints(both.Endpoints.Slice()[1])
-			w.good(w.applyFor(func(dataplane.Key, dataplane.Endpoint) dataplane.Removal {
-				return dataplane.Removal{Reason: test.why, SuspectedSince: since}
-			}, &left))
-			elsewhere := open(t, "tcp", "10.200.4.1:80")
-			if !test.ends {
-				lives(t, "the connection", led)
-			} else if err := ended(t, led); !errors.Is(err, syscall.ECONNABORTED) {
-				t.Errorf("the connection to the endpoint that is gone: %v, want ECONNABORTED", err)
-			}
-			lives(t, "a direct connection to the same address", direct)
-			lives(t, "a connection to the other endpoint", elsewhere)
-		})
-	}
-}
-
-// TestDatagramSocketsToTheGoneAreEnded: connected ones only; others choose anew with
-// each datagram.
-func TestDatagramSocketsToTheGoneAreEnded(t *testing.T) {
+// TestEndedConnectionsReadAborted: of two connections to one address the one that was
+// led there is ended, and its application reads why; nobody led the other.
+func TestEndedConnectionsReadAborted(t *testing.T) {
 	w := newWorld(t)
-	svc := service("a", vip("10.200.4.1:53", dataplane.UDP), listenUDP(t, "127.0.0.1:0", "gone"))
+	gone := listenTCP(t, "127.0.0.1:0", "gone")
+	svc := service("a", vip("10.200.4.1:80", dataplane.TCP), gone)
 	svc.DrainTime = 0
 	w.good(w.apply(svc))
-	led := open(t, "udp", "10.200.4.1:53")
-	left := *svc
-	left.Endpoints = dataplane.NewEndpoints(dataplane.Endpoint{ID: 9, Addr: listenUDP(t, "127.0.0.1:0", "stays"), Weight: 1})
-	w.good(w.apply(&left))
-	if err := ended(t, led); !errors.Is(err, syscall.ECONNABORTED) && !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("the socket led to the endpoint that is gone: %v", err)
-	}
-	if got, err := ask("udp", "10.200.4.1:53"); got != "stays" {
-		t.Errorf("the next: %q, %v", got, err)
-	}
-}
-
-func TestConnectionsInOtherNamespacesAreEnded(t *testing.T) {
-	w := newWorld(t)
-	node := netns.New(t, netns.Options{Nodes: 1}).Node(0)
-	l, err := node.Listen("tcp", node.Addr().String()+":7002")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		_, _ = c.Write([]byte("a"))
-		_, _ = c.Read(make([]byte, 1)) // holds it open
-		_ = c.Close()
-	}()
-	// Iterators see a namespace while a process is in it.
-	node.Start("/bin/sleep", []string{"60"})
-	svc := service("a", vip("10.200.4.1:80", dataplane.TCP), netip.MustParseAddrPort(l.Addr().String()))
-	svc.DrainTime = 0
-	w.good(w.apply(svc))
-	var led net.Conn
-	if err := node.Do(func() (err error) { led, err = net.DialTimeout("tcp", "10.200.4.1:80", patience); return err }); err != nil {
-		t.Fatal(err)
-	}
-	defer led.Close()
-	if _, err := hear(led); err != nil {
-		t.Fatal(err)
-	}
+	led, direct := open(t, "tcp", "10.200.4.1:80"), open(t, "tcp", gone.String())
 	w.good(w.apply())
 	if err := ended(t, led); !errors.Is(err, syscall.ECONNABORTED) {
-		t.Errorf("in another namespace: %v, want ECONNABORTED", err)
+		t.Errorf("the connection to the endpoint that is gone: %v, want ECONNABORTED", err)
 	}
+	lives(t, "a direct connection to the same address", direct)
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -184,50 +183,6 @@ func TestDriftIsRepaired(t *testing.T) {
 	}
 }
 
-// foreign attaches a program of somebody else at connect4, by a link.
-func foreign(t *testing.T, cgroup string) {
-	t.Helper()
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.CGroupSockAddr, AttachType: ebpf.AttachCGroupInet4Connect, License: "MIT",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: ebpf.AttachCGroupInet4Connect, Program: p})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-}
-
-// TestForeignProgramsStay: others run beside ours, before and after, and Cleanup
-// takes ours away only.
-func TestForeignProgramsStay(t *testing.T) {
-	cgroup := netns.Isolated(t)
-	foreign(t, cgroup)
-	w := newWorld(t)
-	w.good(w.apply(service("a", vip("10.200.5.4:80", dataplane.TCP), listenTCP(t, "127.0.0.1:0", "a"))))
-	foreign(t, cgroup)
-	if got, err := ask("tcp", "10.200.5.4:80"); got != "a" {
-		t.Errorf("beside others: %q, %v", got, err)
-	}
-	if n := attached(t); n != 3 {
-		t.Errorf("%d programs are attached, want 3", n)
-	}
-	items, err := w.provider.Cleanup(t.Context(), dataplane.CleanupOptions{InstanceID: w.config.InstanceID})
-	if err != nil || len(items) == 0 {
-		t.Fatalf("%v, %v", items, err)
-	}
-	if n := attached(t); n != 2 {
-		t.Errorf("after Cleanup %d programs are attached, want the other 2", n)
-	}
-	if _, err := ask("tcp", "10.200.5.4:80"); !errors.Is(err, syscall.ENETUNREACH) && !errors.Is(err, syscall.EHOSTUNREACH) {
-		t.Errorf("after Cleanup the address: %v, want that nobody knows a way", err)
-	}
-}
-
 // TestTwoInstances share a kernel, and Cleanup of one leaves the other.
 func TestTwoInstances(t *testing.T) {
 	a := newWorld(t)
@@ -255,25 +210,6 @@ func TestTwoInstances(t *testing.T) {
 	if got, err := ask("tcp", "10.200.5.5:80"); got != "a" {
 		t.Errorf("after the other went: %q, %v", got, err)
 	}
-}
-
-// TestInterceptIsLikeItsListener: the port's own listener answers until the
-// intercept exists, then other instances do, and again after removal.
-func TestInterceptIsLikeItsListener(t *testing.T) {
-	w := newWorld(t)
-	own := listenTCP(t, "127.0.0.1:0", "own")
-	addr := own.String()
-	want := func(name string) {
-		t.Helper()
-		if got, err := ask("tcp", addr); got != name {
-			t.Errorf("%s answers %q, %v, want %s", addr, got, err, name)
-		}
-	}
-	want("own")
-	w.good(w.apply(service("a", intercept(addr, dataplane.TCP), listenTCP(t, "127.0.0.1:0", "other"))))
-	want("other")
-	w.good(w.apply())
-	want("own")
 }
 
 // TestCgroupOfItsOwn: only the tree that is configured is led; a cgroup that was

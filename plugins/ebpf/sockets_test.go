@@ -6,72 +6,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 )
-
-// TestOneDatagramSocketManyServices: a resolver asks several servers from one
-// socket, and knows each answer by its source.
-func TestOneDatagramSocketManyServices(t *testing.T) {
-	w := newWorld(t)
-	var services []*dataplane.Service
-	want := make(map[string]string)
-	for i := range 3 {
-		addr := fmt.Sprintf("10.200.1.%d:53", i+1)
-		services = append(services, service(fmt.Sprint("dns", i), vip(addr, dataplane.UDP), listenUDP(t, "127.0.0.1:0", fmt.Sprint(i))))
-		want[addr] = fmt.Sprint(i)
-	}
-	w.good(w.apply(services...))
-	for _, bind := range []string{"0.0.0.0:0", "[::]:0"} { // the second sends to ::ffff:VIP
-		c, err := net.ListenPacket("udp", bind)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
-		for addr := range want {
-			if _, err := c.WriteTo(nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr))); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for range want {
-			b := make([]byte, 8)
-			n, from, err := c.ReadFrom(b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want[from.String()] != string(b[:n]) {
-				t.Errorf("from a socket at %s: %q came from %v", bind, b[:n], from)
-			}
-		}
-	}
-}
-
-// TestLargeDatagram: larger than any MTU; fragments need no ports here.
-func TestLargeDatagram(t *testing.T) {
-	w := newWorld(t)
-	w.good(w.apply(service("big", vip("10.200.1.9:53", dataplane.UDP), listenUDP(t, "127.0.0.1:0", ""))))
-	c, err := net.DialTimeout("udp", "10.200.1.9:53", patience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
-	sent := strings.Repeat("x", 60_000)
-	if _, err := c.Write([]byte(sent)); err != nil {
-		t.Fatal(err)
-	}
-	b := make([]byte, 64<<10)
-	if n, err := c.Read(b); string(b[:n]) != sent {
-		t.Errorf("%d bytes came back, %v", n, err)
-	}
-}
 
 // TestConnectedSocketSendsElsewhere: sendto(B) on a socket connected via A shows B
 // as the source of the answer, and A as the peer.
@@ -180,24 +122,6 @@ func TestWaysToConnect(t *testing.T) {
 	})
 }
 
-// TestInstanceReachesItselfByItsService: the source is chosen after the hook, so
-// nothing has to be masqueraded.
-func TestInstanceReachesItselfByItsService(t *testing.T) {
-	w := newWorld(t)
-	l, err := net.Listen("tcp", "127.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	w.good(w.apply(service("a", vip("10.200.1.1:80", dataplane.TCP), l.Addr().(*net.TCPAddr).AddrPort())))
-	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-	c, err := d.Dial("tcp", "10.200.1.1:80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-}
-
 // TestStorageIsOfLedSockets and of no others.
 func TestStorageIsOfLedSockets(t *testing.T) {
 	w := newWorld(t)
@@ -273,7 +197,7 @@ func source(t *testing.T, fd int) string {
 // disconnect undoes a connect; package unix has no address of family AF_UNSPEC.
 func disconnect(fd int) error {
 	var unspec [16]byte // the family is 0
-	_, _, errno := syscall.Syscall(syscall.SYS_CONNECT, uintptr(fd), uintptr(pointer(&unspec)), uintptr(len(unspec)))
+	_, _, errno := syscall.Syscall(syscall.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&unspec)), uintptr(len(unspec)))
 	if errno != 0 {
 		return os.NewSyscallError("connect", errno)
 	}

@@ -2,6 +2,7 @@ package ebpf
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -123,7 +124,7 @@ func TestUpgradeFromLayout1(t *testing.T) {
 	endpoint := listenTCP(t, "127.0.0.1:0", "a")
 	old := newFormer(t, w.config.InstanceID, netns.Isolated(t))
 	old.serve(netip.MustParseAddrPort(addr), endpoint)
-	open, err := dialer(addr, "tcp")
+	open, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,13 +17,18 @@ import (
 // name.
 func build(t *testing.T) string {
 	t.Helper()
+	return buildCommand(t, "fairlead-dataplane-iptables")
+}
+
+func buildCommand(t *testing.T, command string) string {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "it-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "fairlead-dataplane-iptables")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/fairlead-dataplane-iptables").CombinedOutput(); err != nil {
+	path := filepath.Join(dir, command)
+	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/"+command).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return path

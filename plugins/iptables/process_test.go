@@ -33,6 +33,8 @@ type process struct {
 	conn   *grpc.ClientConn
 	client pb.DataPlaneProviderClient
 	starts int
+	node   *netns.Node // nil: the network of the tests
+	cgroup string      // of a process on a node
 }
 
 func startProcess(t *testing.T, path string, v host.Variant) *process {
@@ -61,11 +63,15 @@ func (p *process) start() {
 	p.starts++
 	socket := filepath.Join(filepath.Dir(p.path), fmt.Sprint("s", p.starts))
 	_ = os.Remove(socket)
-	p.cmd = exec.Command(p.path, "--listen", "unix:"+socket)
-	p.cmd.Stderr = os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
-		p.t.Fatal(err)
+	if p.node != nil {
+		p.node.Start("sh", append(inCgroup(p.cgroup), p.path, "--listen", "unix:"+socket))
+	} else {
+		p.cmd = exec.Command(p.path, "--listen", "unix:"+socket)
+		p.cmd.Stderr = os.Stderr
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := p.cmd.Start(); err != nil {
+			p.t.Fatal(err)
+		}
 	}
 	netns.Eventually(p.t, 10*time.Second, func() bool {
 		c, err := net.Dial("unix", socket)
@@ -82,6 +88,11 @@ func (p *process) start() {
 	if _, err := p.client.Configure(p.t.Context(), transfer.EncodeConfig(p.config)); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// inCgroup are arguments of a shell that runs the command behind them in a cgroup.
+func inCgroup(dir string) []string {
+	return []string{"-c", `echo $$ >"$0/cgroup.procs"; exec "$@"`, dir}
 }
 
 func (p *process) kill() {

@@ -44,6 +44,41 @@ func foreign(v host.Variant) func(l4.Host) (func() error, error) {
 	}
 }
 
+// damage is what other programs do to rules that are not theirs.
+func damage(v host.Variant) map[string]func(l4.Host) error {
+	both := func(args ...string) func(l4.Host) error {
+		return func(l4.Host) error {
+			var errs error
+			for _, command := range []string{"iptables-", "ip6tables-"} {
+				if out, err := exec.Command(command+string(v), append([]string{"-w", "5", "-t", "nat"}, args...)...).CombinedOutput(); err != nil {
+					errs = errors.Join(errs, fmt.Errorf("%w: %s", err, out))
+				}
+			}
+			return errs
+		}
+	}
+	return map[string]func(l4.Host) error{
+		"the nat table flushed": both("-F"),
+		"OUTPUT flushed":        both("-F", "OUTPUT"),
+		"the rules loaded anew": reload(v),
+	}
+}
+
+// reload replaces the nat table by what others have there, as a firewall does that
+// keeps its own rules in a file.
+func reload(v host.Variant) func(l4.Host) error {
+	return func(l4.Host) error {
+		for _, command := range []string{"iptables-", "ip6tables-"} {
+			command += string(v)
+			line := fmt.Sprintf("%s-save -t nat | grep -v 'FAIRLEAD\\|fairlead' | %s-restore -w 5 -T nat", command, command)
+			if out, err := exec.Command("sh", "-c", line).CombinedOutput(); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+		}
+		return nil
+	}
+}
+
 // TestTraffic sends real packets in a network of hosts: the suite of all data planes
 // for layer 4, with each variant.
 func TestTraffic(t *testing.T) {
@@ -56,6 +91,7 @@ func TestTraffic(t *testing.T) {
 				l4.Loopback:      "frontends on loopback addresses need route_localnet, which nobody sets silently",
 			},
 			Foreign: foreign(v),
+			Damage:  damage(v),
 		}, l4.Options{Config: fmt.Appendf(nil, `{"variant": %q, "pools": ["10.200.0.0/16", "fd00:200::/64"]}`, v), Scale: scale.Factor()})
 	})
 }

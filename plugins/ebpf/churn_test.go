@@ -180,7 +180,7 @@ func (w *world) compare() error {
 // the service that it asked for.
 func TestReadersNeverSeeAnothersSet(t *testing.T) {
 	w := newWorld(t, func(s *settings) {
-		s.MaxSlots = 256          // little room: all is used again soon
+		s.MaxSlots = 2048         // little room: all is used again soon
 		s.CheckInterval = "1000h" // the keeper must not look at a table that this test changes
 	})
 	const services = 8

@@ -20,7 +20,7 @@ import (
 // TestTraffic asks the provider, as a process, what becomes of connections and
 // datagrams.
 func TestTraffic(t *testing.T) {
-	netns.Isolated(t)
+	cgroup := netns.Isolated(t)
 	pin := func(h l4.Host) string {
 		return filepath.Join(datapath.Root("/sys/fs/bpf", h.InstanceID), "links", "connect4")
 	}
@@ -39,6 +39,9 @@ func TestTraffic(t *testing.T) {
 			"all pins removed": func(h l4.Host) error { return os.RemoveAll(datapath.Root("/sys/fs/bpf", h.InstanceID)) },
 		},
 	}, l4.Options{Config: []byte(`{"check_interval": "1s"}`), Scale: scale.Factor()})
+	if left, err := filepath.Glob(filepath.Join(cgroup, "*/")); err != nil || len(left) > 0 {
+		t.Errorf("the suite left cgroups: %v, %v", left, err)
+	}
 }
 
 // attachForeign attaches a program of somebody else at connect4, and says how to

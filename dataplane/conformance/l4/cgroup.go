@@ -30,10 +30,15 @@ func enterCgroup() (*cgroup, error) {
 	}
 	sweepCgroups(home)
 	c := &cgroup{home: home, dir: filepath.Join(home, cgroupPrefix+strconv.Itoa(os.Getpid()))}
-	if err := os.Mkdir(c.dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("l4: make a cgroup: %w", err)
+	for range 10 {
+		if err := os.Mkdir(c.dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, fmt.Errorf("l4: make a cgroup: %w", err)
+		}
+		if err = move(c.dir); !errors.Is(err, os.ErrNotExist) {
+			break // else another run removed what was still empty
+		}
 	}
-	if err := move(c.dir); err != nil {
+	if err != nil {
 		_ = os.Remove(c.dir)
 		return nil, err
 	}
@@ -70,14 +75,12 @@ func removeCgroup(dir string) error {
 	return nil
 }
 
-// sweepCgroups removes those of processes that were killed.
+// sweepCgroups removes those of runs that were killed: they are empty, while a run
+// is in its own.
 func sweepCgroups(home string) {
 	left, _ := filepath.Glob(filepath.Join(home, cgroupPrefix+"*"))
 	for _, dir := range left {
-		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), cgroupPrefix))
-		if err == nil && pid != os.Getpid() && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-			_ = removeCgroup(dir)
-		}
+		_ = unix.Rmdir(dir)
 	}
 }
 

@@ -53,7 +53,7 @@ func startPython(t *testing.T, node *netns.Node, socket string) *netns.Process {
 // listened at, and returns the outcome of each check.
 func conforms(t *testing.T, node *netns.Node, args ...string) map[string]conformance.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // a busy machine; 20 s on an idle one
 	defer cancel()
 	for _, line := range []string{"-4 route add local 198.18.0.0/15 dev lo", "-6 addr add 2001:db8::2/128 dev lo nodad"} {
 		if _, err := node.Run(ctx, "ip", strings.Fields(line)...); err != nil {
@@ -61,7 +61,7 @@ func conforms(t *testing.T, node *netns.Node, args ...string) map[string]conform
 		}
 	}
 	services := fmt.Sprint(max(200, scale.N(10_000)))
-	out, err := node.Run(ctx, fairlead, append([]string{"plugin", "conform", "-o", "json", "--services", services}, args...)...)
+	out, err := node.Run(ctx, fairlead, append([]string{"plugin", "conform", "-o", "json", "--services", services, "--patience", "2m"}, args...)...)
 	var report conformance.Report
 	if bad := json.Unmarshal([]byte(out), &report); bad != nil {
 		t.Fatalf("the suite printed %q: %v, %v", out, bad, err)

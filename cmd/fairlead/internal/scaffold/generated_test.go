@@ -85,17 +85,28 @@ func TestGenerated(t *testing.T) {
 // TestGeneratedCanFail: the suite sees through a generated provider that somebody
 // broke: its gauges are read from the system.
 func TestGeneratedCanFail(t *testing.T) {
-	for check, change := range map[string][2]string{
-		"reconcile.programs":   {"return os.Rename(fresh, s.file(instance, key))", "return os.Remove(fresh)"},
-		"crash.incomplete":     {"certain := p.known || next.Completeness.Complete()", "certain := true"},
-		"cleanup.others":       {"ours := what.AllKnown || instance == what.InstanceID", "ours := true"},
-		"reconcile.idempotent": {"!there || was.text != is.text", "there || !there"},
+	type flaw struct{ check, old, broken string }
+	for name, flaws := range map[string][]flaw{
+		"writes nothing": {{"reconcile.programs", "return os.Rename(fresh, s.file(instance, key))", "return os.Remove(fresh)"}},
+		"does too much": {
+			{"crash.incomplete", "certain := p.known || next.Completeness.Complete()", "certain := true"},
+			{"cleanup.others", "ours := what.AllKnown || instance == what.InstanceID", "ours := true"},
+			{"reconcile.idempotent", "!there || was.text != is.text", "there || !there"},
+		},
 	} {
-		t.Run(check, func(t *testing.T) {
-			target := build(t, generate(t, change[0], change[1]))
-			report := conformance.Run(t.Context(), target, conformance.Options{Only: []string{check}})
-			if report.Error != "" || len(report.Results) != 1 || report.Results[0].Outcome != conformance.Failed {
-				t.Errorf("with %q: %s %+v, want it failed", change[1], report.Error, report.Results)
+		t.Run(name, func(t *testing.T) {
+			var changes, checks []string
+			for _, f := range flaws {
+				changes, checks = append(changes, f.old, f.broken), append(checks, f.check)
+			}
+			report := conformance.Run(t.Context(), build(t, generate(t, changes...)), conformance.Options{Only: checks})
+			if report.Error != "" || len(report.Results) != len(checks) {
+				t.Errorf("%d checks ran, want %d: %s", len(report.Results), len(checks), report.Error)
+			}
+			for _, r := range report.Results {
+				if r.Outcome != conformance.Failed {
+					t.Errorf("%s is %q: %s", r.ID, r.Outcome, r.Evidence)
+				}
 			}
 		})
 	}

@@ -175,3 +175,23 @@ func TestTouchedFrontends(t *testing.T) {
 		}
 	}
 }
+
+// TestServerOfAnyAddress: a datagram server that is bound to no address answers a
+// client of its VIP, though the client's address is not a loopback one.
+func TestServerOfAnyAddress(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v host.Variant) {
+		w := newWorld(t, v)
+		for _, addr := range []string{"10.9.9.9/32", "fd00:9::9/128"} {
+			command(t, "ip", "addr", "add", addr, "dev", "lo")
+			defer command(t, "ip", "addr", "del", addr, "dev", "lo")
+		}
+		port := listenUDP(t, "[::]:0", "a").Port()
+		w.good(w.apply(
+			service("four", vip("10.200.7.5:53", dataplane.UDP), netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)),
+			service("six", vip("[fd00:200::5]:53", dataplane.UDP), netip.AddrPortFrom(netip.IPv6Loopback(), port)),
+		))
+		for _, addr := range []string{"10.200.7.5:53", "[fd00:200::5]:53"} {
+			startSender(t, addr).hears(t, "a")
+		}
+	})
+}

@@ -14,7 +14,11 @@ import (
 // TestTraffic asks where connections and datagrams go.
 func TestTraffic(t *testing.T) {
 	netspace.Require(t)
-	l4.Test(t, l4.Target{Exec: build(t)}, l4.Profile{
+	l4.Test(t, l4.Target{Exec: build(t)}, profile(), l4.Options{Scale: netspace.Scale()})
+}
+
+func profile() l4.Profile {
+	return l4.Profile{
 		Without: map[l4.Feature]string{
 			l4.Ends:          "NAT has no hold on sockets",
 			l4.ConntrackFree: "it is NAT",
@@ -36,7 +40,7 @@ func TestTraffic(t *testing.T) {
 				return change(func(c *nftables.Conn) { c.DelTable(tableOf(h)) })
 			},
 		},
-	}, l4.Options{Scale: netspace.Scale()})
+	}
 }
 
 func tableOf(h l4.Host) *nftables.Table {

@@ -131,7 +131,7 @@ func (a *Agent) hostConfig(loaded *Loaded, wish pluginhost.Wish) pluginhost.Conf
 	return pluginhost.Config{
 		Wish:       wish,
 		Search:     pluginhost.SearchOf(os.Environ(), binary),
-		RunDir:     pluginRunDir(loaded.Config),
+		RunDir:     PluginRunDir(loaded.Config),
 		StateDir:   PluginStateDir(loaded.Config),
 		InstanceID: a.members.Snapshot().Self.ID.String(),
 		Node:       loaded.Config.Node.Name,
@@ -147,8 +147,9 @@ func (a *Agent) hostConfig(loaded *Loaded, wish pluginhost.Wish) pluginhost.Conf
 	}
 }
 
-// pluginRunDir is beside the agent's socket, and like it this agent's alone.
-func pluginRunDir(cfg *config.Config) string {
+// PluginRunDir is where an agent with this configuration keeps sockets of its data
+// planes: beside its own socket, and like it this agent's alone.
+func PluginRunDir(cfg *config.Config) string {
 	if socket := cfg.API.SocketPath(); socket != "" {
 		return strings.TrimSuffix(socket, ".sock") + ".plugins"
 	}
@@ -160,7 +161,7 @@ func pluginRunDir(cfg *config.Config) string {
 // has it beside its sockets.
 func PluginStateDir(cfg *config.Config) string {
 	if cfg.Node.InMemory || cfg.Node.DataDir == "" {
-		return filepath.Join(pluginRunDir(cfg), "state")
+		return filepath.Join(PluginRunDir(cfg), "state")
 	}
 	return filepath.Join(cfg.Node.DataDir, "plugins")
 }

@@ -218,6 +218,11 @@ func (h *Host) open(ctx context.Context, name string, visitor bool) (*instance, 
 	if !errors.Is(err, errNotThere) {
 		return i, err
 	}
+	return h.begin(ctx, name, how, visitor)
+}
+
+// begin starts the program of a provider.
+func (h *Host) begin(ctx context.Context, name string, how hosting, visitor bool) (*instance, error) {
 	c, ok := h.Discovery().Find(name)
 	if !ok || c.Refused != nil { // somebody may have seen to it since
 		c, ok = Discover(h.cfg.Search).Find(name)

@@ -358,11 +358,7 @@ func sweep(run *runDir, wanted func(record) bool, patience time.Duration) (ended
 		}
 		ended = append(ended, rec.Name)
 		all.Go(func() {
-			proc.signal(syscall.SIGTERM)
-			if !proc.ended(patience) {
-				proc.kill()
-				<-proc.exited
-			}
+			proc.end(patience)
 			run.forget(rec)
 		})
 	}

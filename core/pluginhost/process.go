@@ -237,6 +237,15 @@ func (p *process) kill() {
 	}
 }
 
+// end asks the process to end, and kills it if it does not in time.
+func (p *process) end(patience time.Duration) {
+	p.signal(syscall.SIGTERM)
+	if !p.ended(patience) {
+		p.kill()
+		<-p.exited
+	}
+}
+
 // ended waits at most d for the end.
 func (p *process) ended(d time.Duration) bool {
 	select {

@@ -64,10 +64,13 @@ func Describe(i dataplane.Info) PluginInfo {
 
 var validName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
+// ValidName reports whether a provider may have this name.
+func ValidName(name string) bool { return validName.MatchString(name) }
+
 // CheckInfo returns what is wrong with what a provider says of itself.
 func CheckInfo(i dataplane.Info) error {
 	switch {
-	case !validName.MatchString(i.Name):
+	case !ValidName(i.Name):
 		return fmt.Errorf("%w: provider name %q: want a lower-case letter, then at most 31 letters, digits and dashes", dataplane.ErrInvalid, i.Name)
 	case i.Version == "":
 		return fmt.Errorf("%w: provider %s has no version: set Info.Version", dataplane.ErrInvalid, i.Name)

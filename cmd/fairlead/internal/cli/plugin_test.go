@@ -15,8 +15,15 @@ import (
 )
 
 // fakePlugin is the main of a plugin for these tests: the test binary under the
-// name of one. Its name says its verdict.
-func fakePlugin(name string) int { return sdk.Serve(verdictProvider{fake.New(), name}) }
+// name of one. Its name says its verdict; what it programs is in the directory
+// kernel-NAME beside it, if that is there.
+func fakePlugin(name string) int {
+	kernel := filepath.Join(filepath.Dir(os.Args[0]), "kernel-"+name)
+	if _, err := os.Stat(kernel); err != nil {
+		kernel = ""
+	}
+	return sdk.Serve(verdictProvider{fake.NewIn(kernel), name})
+}
 
 type verdictProvider struct {
 	*fake.Provider

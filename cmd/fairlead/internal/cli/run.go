@@ -128,6 +128,7 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 		a.devCommand(),
 		a.demoCommand(),
 		a.pluginCommand(),
+		a.cleanupCommand(),
 		a.checkCommand(),
 		a.versionCommand(),
 		a.manCommand(),

@@ -194,23 +194,18 @@ func switches(g *rig) error {
 	return led(calls, sets)
 }
 
-// led demands that each call went to a set that was in force when it began or
-// later.
+// led demands that each call went to a set that was in force while it lasted: from
+// when it was asked for to when the next one was done.
 func led(calls []call, sets []set) error {
 	for _, c := range calls {
-		// The last set that was in force before the call began is the oldest that counts.
-		oldest := 0
+		var inForce []string
 		for i, s := range sets {
-			if s.done.Before(c.at) {
-				oldest = i
+			if !s.asked.After(c.until) && (i+1 == len(sets) || !sets[i+1].done.Before(c.at)) {
+				inForce = append(inForce, s.names...)
 			}
 		}
-		ok := false
-		for _, s := range sets[oldest:min(len(sets), oldest+3)] {
-			ok = ok || slices.Contains(s.names, c.name)
-		}
-		if !ok {
-			return fmt.Errorf("a connect went to %s, when the endpoints were %v", c.name, sets[oldest].names)
+		if !slices.Contains(inForce, c.name) {
+			return fmt.Errorf("a connect went to %s, when the endpoints were %v", c.name, inForce)
 		}
 	}
 	return nil

@@ -18,9 +18,9 @@ type load struct {
 
 // call is one connect and its answer.
 type call struct {
-	at   time.Time // when it began
-	name string
-	err  error
+	at, until time.Time // when it began and ended
+	name      string
+	err       error
 }
 
 // load starts two callers with a connect each 4 ms.
@@ -39,7 +39,7 @@ func (g *rig) load(c client, to netip.AddrPort) *load {
 				start := time.Now()
 				name, err := c.ask("tcp", to)
 				l.mu.Lock()
-				l.calls = append(l.calls, call{start, name, err})
+				l.calls = append(l.calls, call{start, time.Now(), name, err})
 				l.mu.Unlock()
 			}
 		})

@@ -24,7 +24,11 @@ func release(f Facts) []Finding {
 
 func btf(f Facts) []Finding {
 	if !f.Kernel.BTF {
-		return lacking(f, "ebpf", "btf", "no /sys/kernel/btf/vmlinux", "run a kernel that was built with CONFIG_DEBUG_INFO_BTF=y")
+		finding := lacking(f, "ebpf", "btf", "no /sys/kernel/btf/vmlinux", "run a kernel that was built with CONFIG_DEBUG_INFO_BTF=y, to end connections to dead endpoints by the thousand")
+		if finding[0].State == Failed {
+			finding[0].State = Warning // it works without, more slowly
+		}
+		return finding
 	}
 	return ok("btf", "/sys/kernel/btf/vmlinux")
 }
@@ -51,12 +55,19 @@ func ownCgroup(f Facts) []Finding {
 	return ok("cgroup", f.Kernel.Cgroup)
 }
 
+// bpffs is mounted by the data plane itself where it may.
 func bpffs(f Facts) []Finding {
-	if len(f.Kernel.BPFFS) == 0 {
-		return lacking(f, "ebpf", "bpffs", "not mounted", "mount -t bpf bpf /sys/fs/bpf")
+	switch {
+	case len(f.Kernel.BPFFS) > 0:
+		return ok("bpffs", "at "+strings.Join(f.Kernel.BPFFS, ", "))
+	case f.Kernel.has(unix.CAP_SYS_ADMIN):
+		return ok("bpffs", "not mounted; the data plane ebpf does that at /sys/fs/bpf")
 	}
-	return ok("bpffs", "at "+strings.Join(f.Kernel.BPFFS, ", "))
+	return lacking(f, "ebpf", "bpffs", "not mounted, and this process may not", "mount -t bpf bpf /sys/fs/bpf, or run the agent as root, which does it")
 }
+
+// has reports whether this process has a capability.
+func (k Kernel) has(capability int) bool { return k.Capabilities&(1<<capability) != 0 }
 
 func unprivilegedBPF(f Facts) []Finding {
 	const check = "unprivileged-bpf"
@@ -73,10 +84,9 @@ func unprivilegedBPF(f Facts) []Finding {
 // capabilities are those of this process; the agent may have others.
 func capabilities(f Facts) []Finding {
 	names := map[int]string{unix.CAP_NET_ADMIN: "CAP_NET_ADMIN", unix.CAP_BPF: "CAP_BPF"}
-	has := func(n int) bool { return f.Kernel.Capabilities&(1<<n) != 0 }
 	var missing []string
 	for _, n := range []int{unix.CAP_NET_ADMIN, unix.CAP_BPF} {
-		if !has(n) && (n != unix.CAP_BPF || !has(unix.CAP_SYS_ADMIN)) {
+		if !f.Kernel.has(n) && (n != unix.CAP_BPF || !f.Kernel.has(unix.CAP_SYS_ADMIN)) {
 			missing = append(missing, names[n])
 		}
 	}

@@ -14,13 +14,20 @@ import (
 	"github.com/fairlead/fairlead/test/netns"
 )
 
-// probing lets the test binary, as a command, print what Probe reports.
+// probing lets the test binary, as a command, print what Probe reports, or what
+// Configure notes of the configuration that is its value.
 const probing = "EBPF_TEST_PROBE"
 
 func printReport() int {
-	r, err := New("test").Probe(context.Background())
+	var out any
+	var err error
+	if config := os.Getenv(probing); config == "probe" {
+		out, err = New("test").Probe(context.Background())
+	} else {
+		out, err = New("test").Configure(context.Background(), dataplane.Config{JSON: []byte(config), InstanceID: "test"})
+	}
 	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(r)
+		err = json.NewEncoder(os.Stdout).Encode(out)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -32,17 +39,22 @@ func printReport() int {
 // deprived is what Probe reports in a process that is without something.
 func deprived(t *testing.T, deprive string, args ...string) (r dataplane.Report) {
 	t.Helper()
+	tell(t, deprive, "probe", &r, args...)
+	return r
+}
+
+func tell(t *testing.T, deprive, what string, out any, args ...string) {
+	t.Helper()
 	cmd := exec.Command(deprive, append(append([]string{}, args...), "--", os.Args[0])...)
-	cmd.Env = append(os.Environ(), probing+"=1")
+	cmd.Env = append(os.Environ(), probing+"="+what)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
+	text, err := cmd.Output()
 	if err == nil {
-		err = json.Unmarshal(out, &r)
+		err = json.Unmarshal(text, out)
 	}
 	if err != nil {
-		t.Fatalf("%v: %v: %s", args, err, out)
+		t.Fatalf("%v: %v: %s", args, err, text)
 	}
-	return r
 }
 
 func buildDeprive(t *testing.T) string {
@@ -133,6 +145,38 @@ func TestProbeNamesWhatIsMissing(t *testing.T) {
 			}
 			if left, err := filepath.Glob("/sys/fs/bpf/fairlead*"); err != nil || len(left) > 0 {
 				t.Errorf("it left %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestConfigureNotesWhereItIs: a provider that was named runs also where Probe would
+// not say SUPPORTED; then it says what that means.
+func TestConfigureNotesWhereItIs(t *testing.T) {
+	cgroup := netns.Isolated(t)
+	deprive := buildDeprive(t)
+	inner, beside := below(t, "container"), below(t, "beside")
+	for _, test := range []struct {
+		name, config string
+		args         []string
+		want         []string // parts, one of each note
+	}{
+		{"as it should be", fmt.Sprintf(`{"cgroup": %q}`, cgroup), nil, nil},
+		{"outside of the tree", fmt.Sprintf(`{"cgroup": %q}`, beside), []string{"-cgroup", inner}, []string{"this process is not in " + beside}},
+		{"inside of the tree, seen from a cgroup namespace", fmt.Sprintf(`{"cgroup": %q}`, cgroup), []string{"-cgroup", inner, "-cgroup-namespace", "-then-cgroup", inner}, nil},
+		{"outside, seen from a cgroup namespace", fmt.Sprintf(`{"cgroup": %q}`, beside), []string{"-cgroup", inner, "-cgroup-namespace", "-then-cgroup", inner}, []string{"this process is not in " + beside}},
+		{"in a container", `{}`, []string{"-cgroup", inner, "-cgroup-namespace"}, []string{"as in a container"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var notes []dataplane.Diagnostic
+			tell(t, deprive, test.config, &notes, test.args...)
+			if len(notes) != len(test.want) {
+				t.Errorf("%+v, want %d", notes, len(test.want))
+			}
+			for i, want := range test.want {
+				if i < len(notes) && (notes[i].Path != "cgroup" || !strings.Contains(notes[i].Message, want)) {
+					t.Errorf("%+v, want %q", notes[i], want)
+				}
 			}
 		})
 	}

@@ -98,10 +98,20 @@ func (p *Provider) Configure(_ context.Context, c dataplane.Config) ([]dataplane
 	if p.data != nil {
 		p.startKeeper()
 	}
+	return at.notes(s), nil
+}
+
+// notes say what a place means that nobody may have thought of.
+func (at place) notes(s settings) (notes []dataplane.Diagnostic) {
 	if !at.inside {
-		return []dataplane.Diagnostic{{Path: "cgroup", Message: fmt.Sprintf("this process is not in %s: its sockets are not led, and Health cannot dial", at.cgroup)}}, nil
+		notes = append(notes, dataplane.Diagnostic{
+			Path: "cgroup", Message: fmt.Sprintf("this process is not in %s: its sockets are not led, and Health cannot dial", at.cgroup),
+		})
 	}
-	return nil, nil
+	if part, err := host.IsPart(at.root); s.Cgroup == "" && err == nil && part {
+		notes = append(notes, dataplane.Diagnostic{Path: "cgroup", Message: fmt.Sprintf("%s: %v", at.root, errPart)})
+	}
+	return notes
 }
 
 // resolve finds the places that settings leave open.

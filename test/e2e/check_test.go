@@ -64,7 +64,12 @@ dataplane: off
 	for _, check := range []string{"port gossip.bind/udp", "port gossip.bind/tcp", "port api.listen/tcp"} {
 		want("beside the agent", beside, check, "ok", "the running agent's")
 	}
-	want("beside the agent", beside, at, "ok", "answers TCP and UDP")
+	f.eventually(30*time.Second, "the peer answers", func() error { // a check waits a second for it
+		if got := a.check(config)["network "+at]; got.State != "ok" || !strings.Contains(got.Seen, "answers TCP and UDP") {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
 	if got := beside["storage data-dir"]; got.State != "ok" || !strings.Contains(got.Seen, "drwx------") {
 		t.Errorf("its data directory: %+v", got)
 	}

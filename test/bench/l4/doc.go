@@ -1,7 +1,7 @@
 // Package l4 measures what a service address costs beside the address of its
 // endpoint, and what it costs to program many of them.
 //
-//	make bench-l4                   everything here (about 3 minutes)
+//	make bench-l4                   everything here (about 15 minutes)
 //	go test -C test/bench ./...     a moment of it: does it still work?
 //
 // # Seats
@@ -12,8 +12,13 @@
 // sockets: they dial endpoints, which is what the others are compared with. Each
 // other seat belongs to one plane, with one number of services. The seats of the
 // eBPF plane are child cgroups, each with a provider of its own, so that all numbers of
-// services are there at the same time. A plane that needs a network namespace
-// would let its seats enter one each.
+// services are there at the same time.
+//
+// Rules in the nat table lead a whole network namespace. The iptables plane works in
+// that of the benchmark, so its seat is programmed anew for each number of services,
+// which is timed; what it is compared with, the layouts that kube-proxy makes, have a
+// namespace for each number. "direct" there is a connect that no rule is for, in the
+// same namespace.
 //
 // # What is counted
 //

@@ -1,6 +1,7 @@
 package l4
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -71,7 +72,8 @@ func (s *seat) do(f func() error) {
 
 func (s *seat) leave() {
 	s.t.Helper()
-	s.do(func() error { return s.provider.Shutdown(s.t.Context(), dataplane.ShutdownRemove) })
+	ctx := context.WithoutCancel(s.t.Context()) // it may be the end of the test
+	s.do(func() error { return s.provider.Shutdown(ctx, dataplane.ShutdownRemove) })
 }
 
 // perService is how many endpoints each service has. All of them are the one

@@ -19,6 +19,25 @@ type Command struct {
 	Quota    *Quota
 }
 
+// Size is about how many bytes the command takes in the log.
+func (c *Command) Size() int {
+	if c.Op == nil {
+		return 64
+	}
+	return 64 + c.Op.size()
+}
+
+// Cost is how many bytes the command may add to its keyspace, at most.
+func (c *Command) Cost() int64 {
+	switch {
+	case c.Op != nil:
+		return c.Op.cost()
+	case c.Grant != nil:
+		return versionBytes
+	}
+	return 0
+}
+
 // Client is who proposes, and which of its commands this is.
 //
 // A client begins with Register. It numbers its commands from 1 on and may have

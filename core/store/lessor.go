@@ -10,8 +10,9 @@ import (
 // set must not end a lease.
 //
 // Only the leader knows deadlines. A new one gives every lease its whole time
-// again, so that a lease never ends early, and lets it end by a Revoke that is
-// fenced by its term.
+// again, see Extend, so that a lease never ends early, and lets it end by a Revoke
+// that is fenced by its term. The others have a Lessor as well, and keep it up to
+// what was granted and revoked.
 type Lessor struct {
 	terms map[Lease]*term
 	queue queue
@@ -35,8 +36,8 @@ type term struct {
 // retryRevoke is when Due names a lease again that should have ended.
 const retryRevoke = time.Second
 
-// NewLessor returns the one of a server that just became leader: all leases of
-// the view have their whole time from now on.
+// NewLessor returns one in which all leases of a view have their whole time from
+// now on.
 func NewLessor(v *View, now time.Duration) *Lessor {
 	l := &Lessor{terms: map[Lease]*term{}}
 	for _, k := range []Keyspace{User, System} {
@@ -56,6 +57,16 @@ func (l *Lessor) Granted(id Lease, ttlSeconds int64, now time.Duration) {
 	t.next = t.deadline
 	l.terms[id] = t
 	heap.Push(&l.queue, t)
+}
+
+// Extend gives all leases their whole time from now on: this server just became
+// leader, and does not know who renewed what.
+func (l *Lessor) Extend(now time.Duration) {
+	for _, t := range l.terms {
+		t.deadline = now + t.ttl
+		t.next = t.deadline
+	}
+	heap.Init(&l.queue)
 }
 
 // Revoked removes a lease; one that is not there is no matter.

@@ -40,6 +40,11 @@ func TestLessor(t *testing.T) {
 	if at, ok := l.Next(); !ok || at != 130*time.Second {
 		t.Errorf("%v, %v", at, ok)
 	}
+	l.Extend(125 * time.Second)
+	due(130, 9)
+	if left, ok := l.Left(three, 129*time.Second); !ok || left != 26*time.Second {
+		t.Errorf("%v, %v", left, ok)
+	}
 	l.Granted(three, 1<<60, 0) // for ever, without an overflow
 	due(1000, 9)
 	l.Revoked(three)

@@ -121,3 +121,27 @@ type TxnResult struct {
 	Succeeded bool // the compares held
 	Results   []OpResult
 }
+
+// size is about how many bytes the operation takes in the log.
+func (o *Op) size() int {
+	switch {
+	case o.Range != nil:
+		return 32 + len(o.Range.Key) + len(o.Range.End)
+	case o.Put != nil:
+		return 32 + len(o.Put.Key) + len(o.Put.Value)
+	case o.Delete != nil:
+		return 8 + len(o.Delete.Key) + len(o.Delete.End)
+	case o.Txn != nil:
+		n := 8
+		for _, c := range o.Txn.Compares {
+			n += 24 + len(c.Key) + len(c.End) + len(c.Value)
+		}
+		for _, branch := range [][]Op{o.Txn.Then, o.Txn.Else} {
+			for i := range branch {
+				n += branch[i].size()
+			}
+		}
+		return n
+	}
+	return 0
+}

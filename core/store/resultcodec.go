@@ -1,6 +1,9 @@
 package store
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // refusals are the errors of results by their number on the wire, less one.
 func refusals() []error {
@@ -27,7 +30,7 @@ func DecodeResult(data []byte) (Result, error) {
 func appendResult(b []byte, r Result) []byte {
 	number := 0
 	for i, err := range refusals() {
-		if r.Err == err { //nolint:errorlint // they are never wrapped in a result
+		if errors.Is(r.Err, err) {
 			number = i + 1
 		}
 	}

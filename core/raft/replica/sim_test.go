@@ -93,9 +93,8 @@ func (v *server) create(conf *pb.ConfState) {
 	snaps, err := snap.Open(v.disk)
 	v.must(err)
 	v.must(snaps.Save(metaOf(meta), store.NewMachine().View().Encode))
-	l, err := wal.Create(v.disk, []byte(cluster), simOptions())
+	l, err := wal.Create(v.disk, []byte(cluster), wal.Mark{Index: 1, Term: 1}, wal.HardState{Term: 1, Commit: 1}, simOptions())
 	v.must(err)
-	v.must(l.Append(wal.Batch{Mark: &wal.Mark{Index: 1, Term: 1}, Hard: &wal.HardState{Term: 1, Commit: 1}}))
 	v.must(l.Close())
 	v.start()
 }

@@ -75,7 +75,7 @@ func plus(r Recovered, b Batch) Recovered {
 
 // run works until the disk crashes.
 func (w *work) run(fs disk.FS) error {
-	l, err := Create(fs, []byte("meta"), small())
+	l, err := Create(fs, []byte("meta"), Mark{}, HardState{}, small())
 	if err != nil {
 		return err
 	}

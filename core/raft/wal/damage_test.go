@@ -105,11 +105,11 @@ func TestRefusals(t *testing.T) {
 	if _, _, err := Open(fs, Options{}); !errors.Is(err, ErrNoLog) {
 		t.Errorf("no log: %v", err)
 	}
-	l, err := Create(fs, []byte("meta"), small())
+	l, err := Create(fs, []byte("meta"), Mark{}, HardState{}, small())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create(fs, nil, small()); err == nil {
+	if _, err := Create(fs, nil, Mark{}, HardState{}, small()); err == nil {
 		t.Error("a second log in one directory")
 	}
 	entries := func(indices ...uint64) Batch {

@@ -50,10 +50,11 @@ const (
 	nameDigits = 16
 )
 
-// Create makes a log in a directory that has none. Meta is what Open returns.
-func Create(fs disk.FS, meta []byte, o Options) (*Log, error) {
+// Create makes a log in a directory that has none, which goes on from a snapshot
+// and a hard state. Meta is what Open returns.
+func Create(fs disk.FS, meta []byte, from Mark, hard HardState, o Options) (*Log, error) {
 	l := newLog(fs, o)
-	l.meta = meta
+	l.meta, l.mark, l.hard, l.last = meta, from, hard, from.Index
 	if err := l.clear(); err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func Create(fs disk.FS, meta []byte, o Options) (*Log, error) {
 			return nil, fmt.Errorf("wal: there is a log already: %s", name)
 		}
 	}
-	if err := l.begin(0); err != nil {
+	if err := l.begin(from.Index + 1); err != nil {
 		return nil, err
 	}
 	return l, nil

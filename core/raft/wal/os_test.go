@@ -38,7 +38,7 @@ func BenchmarkAppend(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			l, err := Create(fs, nil, Options{})
+			l, err := Create(fs, nil, Mark{}, HardState{}, Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

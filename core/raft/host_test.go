@@ -1,0 +1,390 @@
+package raft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fairlead/fairlead/core/raft/disk"
+	"github.com/fairlead/fairlead/core/store"
+	"github.com/fairlead/fairlead/test/scale"
+)
+
+// little makes small files, so that all that they are for happens.
+func little() Sizes {
+	return Sizes{SegmentBytes: 32 << 10, SnapshotBytes: 16 << 10, TrailingBytes: 4 << 10, FreeBytes: 1}
+}
+
+func TestOneServer(t *testing.T) {
+	g := newGroup(t, 1, little())
+	h := g.leader()
+	for i := range 300 {
+		g.put(h, fmt.Sprint("key-", i%7), strings.Repeat("x", 200)+strconv.Itoa(i))
+	}
+	g.close(1)
+	h = g.open(1)
+	if got := g.get(h, "key-1"); !strings.HasSuffix(got, "x295") {
+		t.Errorf("after a restart: %q", got)
+	}
+	until(t, "the leader's key of the new term", func() bool {
+		r, err := h.View().Range(store.System, store.RangeOp{Range: store.Range{Key: LeaderKey}})
+		return err == nil && len(r.KVs) == 1 && r.KVs[0].Version == 2
+	})
+	if n, err := h.snaps.List(); err != nil || len(n) != keptSnapshots {
+		t.Errorf("%v, %v", n, err)
+	}
+}
+
+// Every server writes and reads; the leader is lost again and again.
+func TestThreeServers(t *testing.T) {
+	g := newGroup(t, 3, little())
+	g.leader()
+	for round := range 4 {
+		for id, h := range g.hosts {
+			key := fmt.Sprint("key-", id)
+			g.put(h, key, strconv.Itoa(round))
+			for other, o := range g.hosts {
+				if got := g.get(o, key); got != strconv.Itoa(round) {
+					t.Fatalf("round %d: server %d wrote, %d reads %q", round, id, other, got)
+				}
+			}
+		}
+		lost := g.leader().ID()
+		g.close(lost)
+		g.put(g.leader(), "meanwhile", strconv.Itoa(round))
+		h := g.open(lost)
+		if got := g.get(h, "meanwhile"); got != strconv.Itoa(round) {
+			t.Fatalf("round %d: back again, server %d reads %q", round, lost, got)
+		}
+	}
+}
+
+// A server that was away for longer than the log goes back is sent a snapshot.
+func TestFollowerTakesASnapshot(t *testing.T) {
+	g := newGroup(t, 3, little())
+	leader := g.leader()
+	away := leader.ID()%3 + 1
+	g.close(away)
+	for i := range 400 {
+		g.put(leader, fmt.Sprint("key-", i%50), strings.Repeat("y", 300)+strconv.Itoa(i))
+	}
+	h := g.open(away)
+	if got := g.get(h, "key-49"); !strings.HasSuffix(got, "y399") {
+		t.Errorf("it reads %q", got)
+	}
+	until(t, "equal states", func() bool {
+		a, _ := h.View().Applied()
+		b, _ := g.leader().View().Applied()
+		return a == b
+	})
+	if h.View().Digest() != g.leader().View().Digest() {
+		t.Error("the states differ")
+	}
+	// And again from its own disk.
+	g.close(away)
+	if got := g.get(g.open(away), "key-49"); !strings.HasSuffix(got, "y399") {
+		t.Errorf("after a restart it reads %q", got)
+	}
+}
+
+// Writers at all servers, and one server after the other cut off or restarted:
+// what was answered is there, once.
+func TestWritersAndFaults(t *testing.T) {
+	g := newGroup(t, 3, little())
+	g.leader()
+	var mu sync.Mutex // guards g.hosts
+	host := func(id uint64) *Host {
+		mu.Lock()
+		defer mu.Unlock()
+		return g.hosts[id]
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ticks := time.NewTicker(time.Millisecond)
+	defer ticks.Stop()
+	var writers sync.WaitGroup
+	answered := make([]atomic.Int64, 6)
+	for w := range answered {
+		writers.Go(func() {
+			for i := int64(1); ctx.Err() == nil; i++ {
+				key := fmt.Sprintf("w%d/%d", w, i)
+				for ctx.Err() == nil {
+					h := host(uint64(w%3 + 1))
+					if h == nil {
+						<-ticks.C
+						continue
+					}
+					r, err := h.Propose(ctx, putOf(key, "v"))
+					if err == nil && r.Err == nil {
+						answered[w].Store(i)
+						break
+					}
+				}
+			}
+		})
+	}
+	// progress waits until the writers got something done.
+	progress := func() {
+		t.Helper()
+		before := int64(0)
+		for w := range answered {
+			before += answered[w].Load()
+		}
+		until(t, "writes", func() bool {
+			now := int64(0)
+			for w := range answered {
+				now += answered[w].Load()
+			}
+			return now >= before+20
+		})
+	}
+	for round := range scale.N(30) {
+		id := uint64(round%3 + 1)
+		if round%2 == 0 {
+			g.net.isolate(id, true)
+			progress() // of those who ask the other two
+			g.net.isolate(id, false)
+		} else {
+			mu.Lock()
+			h := g.hosts[id]
+			delete(g.hosts, id)
+			mu.Unlock()
+			h.Close()
+			mu.Lock()
+			g.open(id)
+			mu.Unlock()
+		}
+		progress()
+	}
+	cancel()
+	writers.Wait()
+	v, err := g.leader().Read(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := int64(0)
+	for w := range answered {
+		for i := int64(1); i <= answered[w].Load(); i++ {
+			r, err := v.Range(store.User, store.RangeOp{Range: store.Range{Key: fmt.Sprintf("w%d/%d", w, i)}})
+			if err != nil || len(r.KVs) != 1 {
+				t.Fatalf("writer %d: write %d was answered and is not there: %v", w, i, err)
+			}
+			// A write that got no answer is made again as another one.
+			total++
+		}
+	}
+	t.Logf("%d writes", total)
+}
+
+func TestLeases(t *testing.T) {
+	g := newGroup(t, 3, little())
+	leader := g.leader()
+	follower := g.hosts[leader.ID()%3+1]
+	grant := func(id store.LeaseID) {
+		t.Helper()
+		r, err := follower.Propose(soon(t), store.Command{Space: store.User, Grant: &store.Grant{ID: id, TTLSeconds: 1}})
+		if err != nil || r.Err != nil {
+			t.Fatal(err, r.Err)
+		}
+		if r, err := follower.Propose(soon(t), store.Command{Space: store.User, Op: &store.Op{Put: &store.PutOp{Key: fmt.Sprint("lease-", id), Lease: id}}}); err != nil || r.Err != nil {
+			t.Fatal(err, r.Err)
+		}
+	}
+	grant(1)
+	grant(2)
+	kept := store.Lease{Space: store.User, ID: 2}
+	until(t, "the end of lease 1", func() bool {
+		if ttl, there, err := follower.Renew(soon(t), kept); err != nil || !there || ttl != time.Second {
+			t.Fatal(ttl, there, err)
+		}
+		_, there := leader.View().Lease(store.User, 1)
+		return !there
+	})
+	if _, there := leader.View().Lease(store.User, 2); !there {
+		t.Error("a lease that was kept alive ended")
+	}
+	if r, err := leader.View().Range(store.User, store.RangeOp{Range: store.Range{Key: "lease-", End: store.FromKey}}); err != nil || r.Count != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	// A new leader gives it its whole time again, and then lets it end.
+	g.close(leader.ID())
+	if left, there, err := follower.Left(soon(t), kept); err != nil || !there || left <= 0 {
+		t.Error(left, there, err)
+	}
+	until(t, "the end of lease 2", func() bool {
+		_, there := follower.View().Lease(store.User, 2)
+		return !there
+	})
+	if _, there, err := follower.Renew(soon(t), kept); there || err != nil {
+		t.Error(there, err)
+	}
+}
+
+// badDisk is one that fails when it is told to.
+type badDisk struct {
+	disk.FS
+	broken atomic.Bool
+	free   atomic.Uint64
+}
+
+func (d *badDisk) FreeBytes() (uint64, error) { return d.free.Load(), nil }
+
+func (d *badDisk) Open(name string) (disk.File, error) { return d.wrap(d.FS.Open(name)) }
+
+func (d *badDisk) Create(name string) (disk.File, error) { return d.wrap(d.FS.Create(name)) }
+
+func (d *badDisk) wrap(f disk.File, err error) (disk.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &badFile{f, d}, nil
+}
+
+type badFile struct {
+	disk.File
+	d *badDisk
+}
+
+func (f *badFile) Sync() error {
+	if f.d.broken.Load() {
+		return errors.New("input/output error")
+	}
+	return f.File.Sync()
+}
+
+func bad(g *group) map[uint64]*badDisk {
+	disks := map[uint64]*badDisk{}
+	for id := range g.dirs {
+		d := &badDisk{}
+		d.free.Store(1 << 40)
+		disks[id] = d
+		g.disks[id] = func(fs disk.FS) disk.FS { d.FS = fs; return d }
+		g.close(id)
+	}
+	for id := range g.dirs {
+		g.open(id)
+	}
+	return disks
+}
+
+// A server whose disk fails ends, says so, and the others go on.
+func TestDiskFails(t *testing.T) {
+	g := newGroup(t, 3, little())
+	disks := bad(g)
+	leader := g.leader()
+	disks[leader.ID()].broken.Store(true)
+	_, _ = leader.Propose(soon(t), putOf("a", "1")) // it may be committed by the others
+	<-leader.Done()
+	if err := leader.Err(); err == nil || !strings.Contains(err.Error(), "input/output error") {
+		t.Errorf("%v", err)
+	}
+	for _, err := range []error{
+		func() error { _, err := leader.Propose(soon(t), putOf("b", "1")); return err }(),
+		func() error { _, err := leader.Read(soon(t)); return err }(),
+	} {
+		if !errors.Is(err, ErrStopped) {
+			t.Errorf("%v", err)
+		}
+	}
+	delete(g.hosts, leader.ID())
+	g.put(g.leader(), "c", "1")
+}
+
+// A full disk of the leader moves the leadership; those of a majority end writes,
+// not reads, and no server.
+func TestDiskFull(t *testing.T) {
+	g := newGroup(t, 3, little())
+	disks := bad(g)
+	first := g.leader()
+	g.put(first, "a", "1")
+	disks[first.ID()].free.Store(0)
+	until(t, "another leader", func() bool { return !first.State().Leads() && g.leader().ID() != first.ID() })
+	g.put(first, "a", "2")
+	disks[first.ID()%3+1].free.Store(0)
+	until(t, "writes to be refused", func() bool {
+		r, err := first.Propose(soon(t), putOf("b", "1"))
+		return err == nil && errors.Is(r.Err, store.ErrNoSpace)
+	})
+	if got := g.get(first, "a"); got != "2" {
+		t.Errorf("a is %q", got)
+	}
+	if r, err := first.Propose(soon(t), store.Command{Space: store.User, Op: &store.Op{Delete: &store.DeleteOp{Range: store.Range{Key: "a"}}}}); err != nil || r.Err != nil {
+		t.Error(err, r.Err)
+	}
+	for _, d := range disks {
+		d.free.Store(1 << 40)
+	}
+	until(t, "writes again", func() bool {
+		r, err := first.Propose(soon(t), putOf("b", "1"))
+		return err == nil && r.Err == nil
+	})
+}
+
+// Without a majority nothing is done, and the error says what is missing.
+func TestNoMajority(t *testing.T) {
+	g := newGroup(t, 3, little())
+	h := g.leader()
+	g.put(h, "a", "1")
+	for id := range g.dirs {
+		if id != h.ID() {
+			g.close(id)
+		}
+	}
+	until(t, "the leader to give up", func() bool { return !h.State().Leads() })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*g.tick)
+	defer cancel()
+	if _, err := h.Propose(ctx, putOf("a", "2")); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnknown) {
+		t.Errorf("%v", err)
+	}
+	if _, err := h.Read(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	if got := valueIn(t, h.View(), "a"); got != "1" {
+		t.Errorf("a is %q", got)
+	}
+}
+
+func TestTransfer(t *testing.T) {
+	g := newGroup(t, 3, little())
+	from := g.leader()
+	to := from.ID()%3 + 1
+	if err := g.hosts[to].Transfer(soon(t), to); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("%v", err)
+	}
+	if err := from.Transfer(soon(t), to); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.leader().ID(); got != to {
+		t.Errorf("server %d leads, want %d", got, to)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	g := newGroup(t, 1, little())
+	g.leader()
+	g.close(1)
+	fs, err := disk.OpenOS(g.dirs[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := g.config(1, fs)
+	other := cfg
+	other.ID = 2
+	if _, err := Open(other); err == nil || !strings.Contains(err.Error(), "was copied") {
+		t.Errorf("%v", err)
+	}
+	empty, err := disk.OpenOS(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := cfg
+	none.Disk, none.Voters = empty, nil
+	if _, err := Open(none); !errors.Is(err, ErrNoState) {
+		t.Errorf("%v", err)
+	}
+}

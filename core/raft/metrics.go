@@ -1,0 +1,110 @@
+package raft
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead/fairlead/core/raft/replica"
+)
+
+// metrics is every metric of this package; docs/metrics.md explains them.
+type metrics struct {
+	registry  prometheus.Registerer
+	term      prometheus.Gauge
+	leads     prometheus.Gauge
+	hasLeader prometheus.Gauge
+	elections prometheus.Counter
+	applied   prometheus.Counter
+	appends   prometheus.Histogram
+	entries   prometheus.Counter
+	snapshots *prometheus.CounterVec // event
+	lost      *prometheus.CounterVec // reason
+
+	readsWaiting prometheus.Gauge
+	free         prometheus.Gauge
+
+	all []prometheus.Collector
+}
+
+func newMetrics(registry prometheus.Registerer, h *Host) (*metrics, error) {
+	m := &metrics{registry: registry}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		m.all = append(m.all, g)
+		return g
+	}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		m.all = append(m.all, c)
+		return c
+	}
+	vector := func(name, help, label string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+		m.all = append(m.all, c)
+		return c
+	}
+	m.term = gauge("fairlead_raft_term", "Term of this server.")
+	m.leads = gauge("fairlead_raft_is_leader", "1 while this server leads.")
+	m.hasLeader = gauge("fairlead_raft_has_leader", "1 while this server knows a leader.")
+	m.elections = counter("fairlead_raft_elections_total", "Terms that this server began to lead.")
+	m.applied = counter("fairlead_raft_applied_commands_total", "Commands applied to the state machine.")
+	m.entries = counter("fairlead_raft_appended_entries_total", "Entries written to the log on disk.")
+	m.appends = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "fairlead_raft_append_seconds", Help: "Time of a write to the log, fdatasync included.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+	})
+	m.snapshots = vector("fairlead_raft_snapshots_total", "Snapshots made, sent and installed.", "event")
+	m.lost = vector("fairlead_raft_lost_messages_total", "Messages of other servers that were not taken.", "reason")
+	m.readsWaiting = gauge("fairlead_raft_reads_waiting", "Linearizable reads that wait for the leader's word or an entry.")
+	m.free = gauge("fairlead_raft_disk_free_bytes", "Free space of the file system that the log is on.")
+	m.all = append(m.all, m.appends, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fairlead_raft_applied_index", Help: "Index of the last entry applied.",
+	}, func() float64 { index, _ := h.View().Applied(); return float64(index) }))
+	return m, m.register()
+}
+
+// register adds all metrics, or none.
+func (m *metrics) register() error {
+	for i, c := range m.all {
+		if err := m.registry.Register(c); err != nil {
+			for _, done := range m.all[:i] {
+				m.registry.Unregister(done)
+			}
+			return errors.Join(errors.New("raft: the metrics cannot be registered"), err)
+		}
+	}
+	return nil
+}
+
+func (m *metrics) unregister() {
+	for _, c := range m.all {
+		m.registry.Unregister(c)
+	}
+}
+
+func (m *metrics) state(s replica.State) {
+	m.term.Set(float64(s.Term))
+	was := m.leads
+	if s.Leads() {
+		m.elections.Inc()
+		was.Set(1)
+	} else {
+		was.Set(0)
+	}
+	if s.Leader != 0 {
+		m.hasLeader.Set(1)
+	} else {
+		m.hasLeader.Set(0)
+	}
+}
+
+// timeAppend returns what is called when a write is done, with its entries.
+func (m *metrics) timeAppend() func(entries int) {
+	began := time.Now()
+	return func(entries int) {
+		m.appends.Observe(time.Since(began).Seconds())
+		m.entries.Add(float64(entries))
+	}
+}

@@ -1,0 +1,125 @@
+package raft
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fairlead/fairlead/core/raft/replica"
+	"github.com/fairlead/fairlead/core/store"
+)
+
+// readAnswer is the state that a read may be answered from.
+type readAnswer struct{ view *store.View }
+
+// Read returns a state in which everything is that was answered before Read was
+// called, by whatever server: a linearizable read is one of that state.
+func (h *Host) Read(ctx context.Context) (*store.View, error) {
+	answer := make(chan readAnswer, 1)
+	select {
+	case h.reads <- answer:
+	case <-h.stop:
+		return nil, ErrStopped
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case a := <-answer:
+		return a.view, nil
+	case <-h.stop:
+		return nil, ErrStopped
+	case <-ctx.Done():
+		return nil, h.readFailed(ctx)
+	}
+}
+
+func (h *Host) readFailed(ctx context.Context) error {
+	if st := h.State(); st.Leader == 0 {
+		return fmt.Errorf("%w, and no other does: a majority of the servers has to be up and to reach each other: %w", ErrNotLeader, ctx.Err())
+	}
+	return ctx.Err()
+}
+
+// readers are the reads that wait; the loop owns it. All that come while the
+// leader is asked wait for the next time that it is: an answer to an older
+// question says nothing of them.
+type readers struct {
+	h       *Host
+	next    []chan readAnswer // not asked for yet
+	asked   []chan readAnswer
+	read    uint64 // that asked wait for; 0: none
+	ticks   int    // since then
+	waiting []waitingRead
+}
+
+// waitingRead is confirmed and waits for an entry.
+type waitingRead struct {
+	index uint64
+	of    []chan readAnswer
+}
+
+func newReaders(h *Host) *readers { return &readers{h: h} }
+
+// add takes a read, and those that wait behind it.
+func (r *readers) add(first chan readAnswer) {
+	r.next = append(r.next, first)
+	for range cap(r.h.reads) {
+		select {
+		case more := <-r.h.reads:
+			r.next = append(r.next, more)
+		default:
+			return
+		}
+	}
+}
+
+// begin asks for the reads that wait, if no other question is open.
+func (r *readers) begin() {
+	if r.read != 0 || len(r.next) == 0 {
+		return
+	}
+	r.asked, r.next = r.next, nil
+	r.ask()
+}
+
+func (r *readers) ask() { r.read, r.ticks = r.h.replica.Read(), 0 }
+
+// tick asks anew when there was no answer for a while. The new question has a
+// context of its own.
+func (r *readers) tick() {
+	if r.read == 0 {
+		return
+	}
+	if r.ticks++; r.ticks >= max(r.h.ticks/2, 2) {
+		r.h.replica.ForgetRead(r.read)
+		r.ask()
+	}
+}
+
+// confirmed takes the answer to the question.
+func (r *readers) confirmed(c replica.Confirmed) {
+	if c.Read != r.read {
+		return
+	}
+	r.waiting = append(r.waiting, waitingRead{c.Index, r.asked})
+	r.asked, r.read = nil, 0
+	r.applied(r.h.replica.AppliedIndex())
+	r.begin()
+}
+
+// applied answers the reads whose entry is applied.
+func (r *readers) applied(index uint64) {
+	left := r.waiting[:0]
+	view := readAnswer{r.h.View()}
+	for _, w := range r.waiting {
+		if w.index > index {
+			left = append(left, w)
+			continue
+		}
+		for _, ch := range w.of {
+			ch <- view
+		}
+	}
+	clear(r.waiting[len(left):])
+	r.waiting = left
+	r.h.metrics.readsWaiting.Set(float64(len(r.next) + len(r.asked) + len(r.waiting)))
+}

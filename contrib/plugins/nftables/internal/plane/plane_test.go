@@ -321,6 +321,36 @@ func TestWhatCannotBeLed(t *testing.T) {
 	c.Close()
 }
 
+// TestWhatIsRefusedStaysAsItWas, and goes when the service does.
+func TestWhatIsRefusedStaysAsItWas(t *testing.T) {
+	a := start(t, "refused", "")
+	good := service("web", "10.200.6.10:80", dataplane.TCP, serve(t, "127.0.0.1:0"))
+	bad := service("web", "127.0.0.6:80", dataplane.TCP, "10.0.0.1:80")
+	reached := func() error {
+		c, err := net.DialTimeout("tcp", "10.200.6.10:80", 5*time.Second)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}
+	set := func(s *dataplane.Service) { a.says(func(e *dataplane.Editor) { e.Set(s) }) }
+	set(good)
+	set(bad)
+	if err := reached(); err != nil {
+		t.Errorf("after a version that cannot be led: %v", err)
+	}
+	set(service("web", "10.200.6.11:80", dataplane.TCP, "127.0.0.1:1"))
+	if err := reached(); !errors.Is(err, syscall.ENETUNREACH) {
+		t.Errorf("after it moved: %v, want network unreachable", err)
+	}
+	set(good)
+	set(bad)
+	a.says(func(e *dataplane.Editor) { e.Delete(good.Key) })
+	if err := reached(); !errors.Is(err, syscall.ENETUNREACH) {
+		t.Errorf("after it went: %v, want network unreachable", err)
+	}
+}
+
 // TestCounters: they count connections, and never fall, also when an endpoint goes
 // and when the tables are made anew.
 func TestCounters(t *testing.T) {

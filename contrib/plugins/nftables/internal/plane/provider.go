@@ -36,8 +36,10 @@ type Provider struct {
 	counts  map[dataplane.Key]int // endpoints of each service
 	mark    table.Mark
 
-	known    bool // plans hold all that is in entries
-	plans    map[dataplane.Key]planned
+	known bool // entries are what the last snapshot said, and nothing else
+	// kept is where services stand that are no more as the last snapshot has them,
+	// as that could not be done.
+	kept     map[dataplane.Key][]plan.Place
 	statuses map[dataplane.Key]dataplane.ServiceStatus
 	tally    tally
 	trouble  string // what does not work beside the data path; "": nothing
@@ -47,12 +49,6 @@ type Provider struct {
 	watchers     map[*watcher]bool
 	// rules is the kernel's generation after our last look or change; 0: not known.
 	rules uint32
-}
-
-// planned is what a service is in the kernel.
-type planned struct {
-	svc    *dataplane.Service
-	places []plan.Place
 }
 
 var (
@@ -172,7 +168,7 @@ func (p *Provider) leave() {
 // forget is for when nothing of the instance is in the kernel.
 func (p *Provider) forget() {
 	p.entries, p.counts, p.mark = make(map[plan.Place]*plan.Entry), make(map[dataplane.Key]int), table.Mark{}
-	p.known, p.plans, p.statuses = false, make(map[dataplane.Key]planned), make(map[dataplane.Key]dataplane.ServiceStatus)
+	p.known, p.kept, p.statuses = false, make(map[dataplane.Key][]plan.Place), make(map[dataplane.Key]dataplane.ServiceStatus)
 	p.trouble, p.broken = "", ""
 	if p.tables != nil {
 		p.tables.Forget()

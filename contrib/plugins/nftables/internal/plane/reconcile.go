@@ -28,7 +28,7 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 	r := &round{
 		provider: p, next: next,
 		mark:  table.Mark{Instance: p.config.InstanceID, State: stateOf(next), Drain: p.mark.Drain},
-		plans: make(map[dataplane.Key]*compiled), allowed: make(host.Allowed),
+		plans: make(map[dataplane.Key]*compiled), stood: make(map[dataplane.Key][]plan.Place), allowed: make(host.Allowed),
 	}
 	ops, err := r.run(ctx, delta)
 	defer p.publish()
@@ -59,8 +59,9 @@ type round struct {
 	next     *dataplane.Snapshot
 	mark     table.Mark
 	plans    map[dataplane.Key]*compiled // of services that are touched; nil: it goes
-	allowed  host.Allowed                // frontends whose flows are looked through
-	moved    bool                        // an address came or went
+	stood    map[dataplane.Key][]plan.Place
+	allowed  host.Allowed // frontends whose flows are looked through
+	moved    bool         // an address came or went
 }
 
 // compiled is a service on its way.
@@ -90,6 +91,7 @@ func (r *round) apply(ctx context.Context, delta dataplane.Delta) (int, error) {
 	if p.known && p.tables.Made() {
 		for _, c := range delta.Changes {
 			r.compile(c.Key(), c.New)
+			r.stood[c.Key()] = p.standing(c.Key(), c.Old)
 		}
 		return r.byDelta(ctx)
 	}
@@ -132,6 +134,24 @@ func (r *round) compile(k dataplane.Key, svc *dataplane.Service) {
 	r.mark.Drain = max(r.mark.Drain, svc.DrainTime)
 }
 
+// standing is where a service is in the kernel: at the frontends that it had, or where
+// it was kept.
+func (p *Provider) standing(k dataplane.Key, was *dataplane.Service) []plan.Place {
+	if kept, is := p.kept[k]; is || was == nil {
+		return kept
+	}
+	var all []plan.Place
+	for _, f := range was.Frontends {
+		for _, side := range []plan.Side{plan.Local, plan.Foreign} {
+			at := plan.Place{Binding: f.Binding(), Side: side}
+			if e := p.entries[at]; e != nil && e.Service == k {
+				all = append(all, at)
+			}
+		}
+	}
+	return all
+}
+
 // byDelta changes what the touched services have. An address may go from one to
 // another, so all that they had is taken away first, by place.
 func (r *round) byDelta(ctx context.Context) (int, error) {
@@ -142,8 +162,10 @@ func (r *round) byDelta(ctx context.Context) (int, error) {
 		if c.keeps() {
 			continue
 		}
-		for _, at := range p.plans[k].places {
-			becomes[at] = nil
+		for _, at := range r.stood[k] {
+			if e := p.entries[at]; e != nil && e.Service == k { // another may have come to where it was kept
+				becomes[at] = nil
+			}
 		}
 		was, is := -1, -1
 		if n, there := p.counts[k]; there {
@@ -249,8 +271,13 @@ func (r *round) byContent(ctx context.Context, by gone) (int, error) {
 	r.changed(changes)
 	r.moved = true // routes may be missing
 	p.entries, p.counts = entries, counts
-	clear(p.plans)
+	clear(p.kept)
 	clear(p.statuses)
+	for at, e := range entries {
+		if r.plans[e.Service].keeps() {
+			r.stood[e.Service] = append(r.stood[e.Service], at)
+		}
+	}
 	p.known = complete || found == nil
 	return n, nil
 }
@@ -292,7 +319,7 @@ func (p *Provider) after(r *round) {
 	for k, c := range r.plans {
 		switch {
 		case c == nil:
-			delete(p.plans, k)
+			delete(p.kept, k)
 			delete(p.counts, k)
 			delete(p.statuses, k)
 			continue
@@ -302,9 +329,10 @@ func (p *Provider) after(r *round) {
 			delete(p.statuses, k)
 		}
 		if c.keeps() {
+			p.kept[k] = r.stood[k]
 			continue
 		}
-		p.plans[k] = planned{c.svc, slices.Collect(maps.Keys(c.plan.Entries))}
+		delete(p.kept, k)
 		if p.known {
 			p.counts[k] = c.svc.Endpoints.Len()
 		}

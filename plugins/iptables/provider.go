@@ -32,6 +32,7 @@ type Provider struct {
 	own      *ownService // nil: no listener
 	tables   tables
 	routes   routes
+	alone    bool                // the other variant's tables hold nothing of this instance
 	portion  int                 // how many services one restore changes at most; 0: any number
 	base     *dataplane.Snapshot // of a process before, while the host is incomplete
 	leaving  []dataplane.Binding // frontends of what was cleaned with Linger
@@ -167,7 +168,7 @@ func (p *Provider) forget() {
 	p.tables = tables{
 		plans: make(map[rules.Family]*rules.Plan), prints: make(map[rules.Family]host.Fingerprint), readings: make(map[rules.Family]*reading),
 	}
-	p.portion = 0
+	p.portion, p.alone = 0, false
 	p.base = nil
 	p.show(func(sh *shown) {
 		sh.state, sh.last, sh.plans = dataplane.State{}, nil, nil

@@ -39,6 +39,7 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, told
 	if next.Completeness.Complete() {
 		p.base = nil
 	}
+	p.leaveOther(ctx)
 	p.show(func(sh *shown) {
 		sh.last, sh.statuses = r.next, r.statuses
 		sh.state = dataplane.State{
@@ -47,6 +48,31 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, told
 		}
 	})
 	return dataplane.Result{Statuses: r.sorted(), Operations: r.ops}, nil
+}
+
+// leaveOther removes what this instance left in the tables of the other variant, before
+// the setting or what others use changed. It is done once, when this one's hold all.
+func (p *Provider) leaveOther(ctx context.Context) {
+	other, installed := p.all[p.tools.Variant.Other()]
+	if p.alone || !installed {
+		return
+	}
+	p.alone = true
+	removed := 0
+	for _, f := range families(other.HasV6() && !p.opts.NoIPv6) {
+		for _, i := range p.cleanTable(ctx, other, f, dataplane.CleanupOptions{InstanceID: p.config.InstanceID}) {
+			switch i.Result {
+			case dataplane.Removed:
+				removed++
+			case dataplane.Failed:
+				p.alone = false // the next generation tries again
+				p.log.Warn("what was left in the tables of the other variant could not be removed", "object", i.Object, "error", i.Message)
+			}
+		}
+	}
+	if removed > 0 {
+		p.log.Info("what was left in the tables of the other variant is removed", "variant", other.Variant, "objects", removed)
+	}
 }
 
 // union is next with what a process before left, which an incomplete snapshot takes

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -54,7 +55,7 @@ func patience(ctx context.Context, now time.Time) time.Duration {
 // took.
 func (p *Provider) put(ctx context.Context, f rules.Family, plan *rules.Plan) (ops int, err error) {
 	var text []byte
-	if was := p.stands(f); was != nil {
+	if was := p.stands(f); was != nil && sameJumps(was, plan) {
 		text = rules.Restore(was, plan)
 	} else {
 		found, err := p.readOnce(ctx, f)
@@ -83,6 +84,12 @@ func (p *Provider) put(ctx context.Context, f rules.Family, plan *rules.Plan) (o
 		p.log.Warn("changes by others will be found late", "error", err)
 	}
 	return operations(text), nil
+}
+
+// sameJumps reports whether two plans are led to from the same base chains; a restore
+// between others leaves those alone.
+func sameJumps(a, b *rules.Plan) bool {
+	return slices.EqualFunc(a.Jumps(), b.Jumps(), func(x, y rules.Jump) bool { return x.Base == y.Base })
 }
 
 // stands is what the table of a family holds, nil if that is not known. If a restore

@@ -1,10 +1,15 @@
 package iptables
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
+	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
+	"github.com/fairlead/fairlead/test/netns"
 )
 
 func TestPick(t *testing.T) {
@@ -76,4 +81,46 @@ func TestVariantInUse(t *testing.T) {
 		}
 	}
 	t.Errorf("with rules in both the probe says %+v", report)
+}
+
+// TestSettingsChange: another variant takes over without a failed connection and
+// leaves nothing in the tables of the first; another mode does without OUTPUT.
+func TestSettingsChange(t *testing.T) {
+	w := newWorld(t, host.Legacy)
+	a := service("a", vip("10.200.12.1:80", dataplane.TCP), listenTCP(t, "127.0.0.1:0", "a"))
+	w.good(w.apply(a))
+	load := startCallers("10.200.12.1:80", "a")
+	configure := func(text string) {
+		t.Helper()
+		w.config.JSON = []byte(text)
+		if _, err := w.provider.Configure(t.Context(), w.config); err != nil {
+			t.Fatal(err)
+		}
+		w.good(w.apply(a))
+		was := load.count()
+		netns.Eventually(t, 10*time.Second, func() bool { return load.count() > was+10 }, "connects afterwards")
+	}
+	for _, v := range []host.Variant{host.NFT, host.Legacy, host.NFT} {
+		configure(fmt.Sprintf(`{"variant": %q}`, v))
+		for f, text := range saved(t, v.Other()) {
+			if ours(text) {
+				t.Errorf("in the %v tables of %s there is\n%s", f, v.Other(), text)
+			}
+		}
+	}
+	load.stop(t)
+	for _, mode := range []string{"forwarded", "all"} {
+		want := mode == "all"
+		w.config.JSON = fmt.Appendf(nil, `{"variant": "nft", "mode": %q}`, mode)
+		if _, err := w.provider.Configure(t.Context(), w.config); err != nil {
+			t.Fatal(err)
+		}
+		w.apply(a) // PARTIAL: no forwarded packet can be led to this endpoint
+		if text := saved(t, host.NFT)[rules.IPv4]; strings.Contains(text, "-A OUTPUT") != want || !strings.Contains(text, "-A PREROUTING") {
+			t.Errorf("in mode %s there is\n%s", mode, text)
+		}
+		if h := w.provider.Health(t.Context()); (h.State == dataplane.HealthReady) != want { // nothing is forwarded here
+			t.Errorf("in mode %s Health says %+v", mode, h)
+		}
+	}
 }

@@ -1,29 +1,47 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/netspace"
 	"github.com/fairlead/fairlead/dataplane/conformance"
 )
 
-func TestMain(m *testing.M) { os.Exit(netspace.Main(m)) }
+func TestMain(m *testing.M) {
+	code := netspace.Main(m)
+	if directory != "" {
+		os.RemoveAll(directory)
+	}
+	os.Exit(code)
+}
 
-// build compiles the provider as a process. The path leaves room for a socket's
-// name.
+// directory is where executable was compiled; empty: it was not.
+var directory string
+
+// executable is the provider compiled as a process, once. The path leaves room for a
+// socket's name.
+var executable = sync.OnceValues(func() (string, error) {
+	var err error
+	if directory, err = os.MkdirTemp("", "nft-"); err != nil {
+		return "", err
+	}
+	path := filepath.Join(directory, "fairlead-dataplane-nftables")
+	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		return path, fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
 func build(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "nft-")
+	path, err := executable()
 	if err != nil {
 		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "fairlead-dataplane-nftables")
-	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
 	}
 	return path
 }

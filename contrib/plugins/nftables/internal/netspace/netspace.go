@@ -21,7 +21,7 @@ const inside = "NFTABLES_TEST_INSIDE"
 // code. Without the right to make a namespace the tests run where they are, and
 // Require skips those that would alter it.
 func Main(m *testing.M) int {
-	if os.Getenv(inside) != "" {
+	if Inside() {
 		if err := settle(); err != nil {
 			fmt.Fprintln(os.Stderr, "netspace:", err)
 			return 1
@@ -47,10 +47,13 @@ func Main(m *testing.M) int {
 	return 1
 }
 
+// Inside reports whether this process has a namespace of its own.
+func Inside() bool { return os.Getenv(inside) != "" }
+
 // Require skips a test that needs a namespace where there is none.
 func Require(t testing.TB) {
 	t.Helper()
-	if os.Getenv(inside) == "" {
+	if !Inside() {
 		t.Skip("needs root, for a network namespace of its own")
 	}
 }

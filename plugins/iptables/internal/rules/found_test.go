@@ -44,6 +44,7 @@ COMMIT
 	}
 	for _, bad := range []string{
 		"*nat\n:A - [0:0]\n", // cut off
+		"# Table `nat' is incompatible, use 'nft' tool.\n",
 		"-A A -j B\n", "iptables-save: command not found\n", "COMMIT\n",
 		"*nat\n-A A -j B\nCOMMIT\n", "*nat\n:A - [0:0]\n:A - [0:0]\nCOMMIT\n", "*nat\n:A\nCOMMIT\n",
 		"*nat\n:A - [0:0]\n[1] -A A\nCOMMIT\n", "*nat\n:A - [0:0]\n[x:1] -A A\nCOMMIT\n", "*nat\n:A - [0:0]\n[1:1]-A A\nCOMMIT\n",

@@ -34,6 +34,10 @@ type Rule struct {
 // Chain returns the chain of a name, or nil.
 func (t *Table) Chain(name string) *Chain { return t.byName[name] }
 
+// unshown begins what iptables-nft-save says in place of a table that nft made in its
+// own ways. To take it for an empty one would mean to make everything again.
+const unshown = "# Table `nat' is incompatible"
+
 // Parse reads the output of `iptables-save`, with or without counters, of which it
 // keeps the nat table. Without one the table is empty, as before the first rule.
 func Parse(save []byte) (*Table, error) {
@@ -44,6 +48,8 @@ func Parse(save []byte) (*Table, error) {
 		text := strings.TrimSpace(string(line))
 		var err error
 		switch {
+		case strings.HasPrefix(text, unshown):
+			err = errors.New("the nat table holds what iptables cannot show: look at it with `nft list table ip nat`, or ip6 nat")
 		case text == "" || text[0] == '#':
 		case text[0] == '*' && !inside:
 			inside, ours = true, text == "*nat"

@@ -49,14 +49,10 @@ INLINE bool same_endpoint(const struct association *a, const __be32 address[4], 
 	       a->endpoint[1] == address[1] && a->endpoint[2] == address[2];
 }
 
-INLINE bool remember_connect(struct bpf_sock_addr *ctx, const struct association *a)
+/* room_for_connect is where an association is to be written; 0: there is no memory. */
+INLINE struct association *room_for_connect(struct bpf_sock_addr *ctx)
 {
-	struct association *mine = bpf_sk_storage_get(&sockets, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
-
-	if (!mine)
-		return false;
-	*mine = *a;
-	return true;
+	return bpf_sk_storage_get(&sockets, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
 /* forget_connect drops what an earlier connect of this socket left: connect with

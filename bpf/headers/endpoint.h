@@ -47,6 +47,12 @@ struct {
 	__type(value, struct endpoint6);
 } endpoints6 SEC(".maps");
 
+/* place is where a slot is. */
+struct place {
+	struct endpoint4 *four;
+	struct endpoint6 *six;
+};
+
 /* endpoint is one slot, whatever its family. An IPv4 address is in address[3]. */
 struct endpoint {
 	__be32 address[4];
@@ -57,36 +63,55 @@ struct endpoint {
 	__u64 *hits;
 };
 
-INLINE bool load_endpoint(bool six, __u32 set, __u32 slot, struct endpoint *e)
+/* approach finds a slot, and begins to bring its line of memory here without waiting
+ * for it: a store, unlike a load, is not waited for. It stores what is there. */
+INLINE bool approach(bool six, __u32 set, __u32 slot, struct place *p)
 {
 	__u32 key = set + slot;
 
 	if (six) {
-		struct endpoint6 *found = bpf_map_lookup_elem(&endpoints6, &key);
-
-		if (!found)
+		p->six = bpf_map_lookup_elem(&endpoints6, &key);
+		if (!p->six)
 			return false;
-		e->address[0] = found->address[0];
-		e->address[1] = found->address[1];
-		e->address[2] = found->address[2];
-		e->address[3] = found->address[3];
-		e->port = found->port;
-		e->id = found->id;
-		e->service = found->service;
-		e->at = found->at;
-		e->hits = &found->hits;
+		*(volatile __u16 *)&p->six->zero[0] = 0;
 	} else {
-		struct endpoint4 *found = bpf_map_lookup_elem(&endpoints4, &key);
-
-		if (!found)
+		p->four = bpf_map_lookup_elem(&endpoints4, &key);
+		if (!p->four)
 			return false;
-		e->address[3] = found->address;
-		e->port = found->port;
-		e->id = found->id;
-		e->service = found->service;
-		e->at = found->at;
-		e->hits = &found->hits;
+		*(volatile __u16 *)&p->four->zero = 0;
 	}
+	return true;
+}
+
+INLINE void read_endpoint(bool six, const struct place *p, struct endpoint *e)
+{
+	if (six) {
+		e->address[0] = p->six->address[0];
+		e->address[1] = p->six->address[1];
+		e->address[2] = p->six->address[2];
+		e->address[3] = p->six->address[3];
+		e->port = p->six->port;
+		e->id = p->six->id;
+		e->service = p->six->service;
+		e->at = p->six->at;
+		e->hits = &p->six->hits;
+	} else {
+		e->address[3] = p->four->address;
+		e->port = p->four->port;
+		e->id = p->four->id;
+		e->service = p->four->service;
+		e->at = p->four->at;
+		e->hits = &p->four->hits;
+	}
+}
+
+INLINE bool load_endpoint(bool six, __u32 set, __u32 slot, struct endpoint *e)
+{
+	struct place p = {};
+
+	if (!approach(six, set, slot, &p))
+		return false;
+	read_endpoint(six, &p, e);
 	return true;
 }
 

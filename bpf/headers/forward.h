@@ -88,7 +88,9 @@ INLINE enum reason without_endpoint(struct bpf_sock_addr *ctx, bool six, enum op
 INLINE enum reason forward(struct bpf_sock_addr *ctx, bool six, enum operation op, __u8 transport, __u64 netns,
 			   publication p, struct association *a, enum verdict *verdict)
 {
+	struct association *room = 0;
 	struct endpoint e = {};
+	struct place at = {};
 	__u32 slot;
 
 	/* The frontend was found, and is being taken away. */
@@ -102,15 +104,21 @@ INLINE enum reason forward(struct bpf_sock_addr *ctx, bool six, enum operation o
 	slot = any(ctx, op, count_of(p));
 	/* User space sizes the arrays, so a set outside of them is its mistake.
 	 * Nothing good can come of going on. */
-	if (!load_endpoint(six, set_of(p), slot, &e)) {
+	if (!approach(six, set_of(p), slot, &at)) {
 		*verdict = refuse(BROKEN, ECONNREFUSED);
 		return BROKEN;
 	}
+	/* While the slot is on its way; a policy is asked before anything is done. */
+	if (op == CONNECT && !policy_in_force)
+		room = room_for_connect(ctx);
+	read_endpoint(six, &at, &e);
 	a->service = e.service;
 	if (!allowed(e.service)) {
 		*verdict = deny(six, transport, netns, e.at, a);
 		return DENIED;
 	}
+	if (op == CONNECT && policy_in_force)
+		room = room_for_connect(ctx);
 	if (has_flag(p, STICKY)) {
 		struct client c = {.netns = netns, .service = e.service};
 		struct service *s = service_at(e.at);
@@ -147,7 +155,9 @@ INLINE enum reason forward(struct bpf_sock_addr *ctx, bool six, enum operation o
 			*verdict = refuse(NO_MEMORY, ENOMEM);
 			return NO_MEMORY;
 		}
-	} else if (!remember_connect(ctx, a)) {
+	} else if (room) {
+		*room = *a;
+	} else {
 		/* The connection works all the same; it shows the endpoint as its
 		 * peer, and outlives it. */
 		count_of_service(service_at(e.at), SERVICE_UNTRACKED);

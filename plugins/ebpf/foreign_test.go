@@ -197,8 +197,11 @@ func TestForeignProgramsOfEachKind(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "lets no other run beside it") || !strings.Contains(err.Error(), "bpftool cgroup") {
 				t.Errorf("beside a program that stands alone: %v", err)
 			}
-			if now := hooked(t, at); now["connect4"] != before["connect4"] {
-				t.Errorf("%d programs are attached at connect4, %d were", now["connect4"], before["connect4"])
+			if now := hooked(t, at); !maps.Equal(now, before) {
+				t.Errorf("attached are %v, were %v", now, before)
+			}
+			if now := hooked(t, inner); test.above && !maps.Equal(now, each(0)) {
+				t.Errorf("some of ours are attached: %v", now)
 			}
 			r := reportFrom(t, inner)
 			if c, ok := check(r, "cgroup-links"); r.Verdict != dataplane.Unsupported || !ok || !strings.Contains(c.Remedy, "bpftool cgroup tree") {

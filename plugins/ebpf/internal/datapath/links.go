@@ -18,12 +18,29 @@ func attach(dir, cgroup string, p programs) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
+	before, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
 	for _, h := range Hooks() {
 		if err := attachOne(filepath.Join(dir, h.Name), cgroup, h, p[h.Name]); err != nil {
-			return fmt.Errorf("hook %s of %s: %w", h.Name, cgroup, err)
+			err = fmt.Errorf("hook %s of %s: %w", h.Name, cgroup, err)
+			if len(before) == 0 {
+				err = errors.Join(err, detachAll(dir)) // some hooks are no data plane
+			}
+			return err
 		}
 	}
 	return nil
+}
+
+// detachAll ends the links that are pinned in a directory.
+func detachAll(dir string) error {
+	var all error
+	for _, h := range Hooks() {
+		all = errors.Join(all, detach(filepath.Join(dir, h.Name)))
+	}
+	return all
 }
 
 func attachOne(pin, cgroup string, h Hook, p *ebpf.Program) error {

@@ -3,6 +3,7 @@ package layout
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -86,7 +87,7 @@ func affinity(a dataplane.Affinity) uint32 {
 // pick returns the endpoints that have an address of a family which sockets of a
 // scope can reach, with their weights.
 func pick(endpoints []dataplane.Endpoint, f Family, s Scope) (slots []Slot, weights []uint16) {
-	for _, e := range endpoints {
+	for i, e := range endpoints {
 		addr := e.Addr
 		if s == Foreign {
 			addr = e.Foreign()
@@ -95,6 +96,9 @@ func pick(endpoints []dataplane.Endpoint, f Family, s Scope) (slots []Slot, weig
 			}
 		}
 		if FamilyOf(addr.Addr()) == f {
+			if slots == nil {
+				slots, weights = make([]Slot, 0, len(endpoints)-i), make([]uint16, 0, len(endpoints)-i)
+			}
 			slots, weights = append(slots, Slot{Addr: addr, ID: e.ID}), append(weights, e.Weight)
 		}
 	}
@@ -103,6 +107,9 @@ func pick(endpoints []dataplane.Endpoint, f Family, s Scope) (slots []Slot, weig
 
 // spread repeats each endpoint as often as its weight is worth.
 func spread(endpoints []Slot, weights []uint16) []Slot {
+	if !slices.ContainsFunc(weights, func(w uint16) bool { return w != weights[0] }) {
+		return endpoints // all the same: once each
+	}
 	var out []Slot
 	for i, n := range Share(weights) {
 		for range n {

@@ -31,6 +31,9 @@ func Assess(svc *dataplane.Service, o Options) *dataplane.Problem {
 	default:
 		return partial("balance %v is asked for, random by weight is what a connection gets", svc.Balance)
 	}
+	if svc.Affinity.ByClient && svc.Affinity.TTL > maxAffinity {
+		return partial("affinity of %v is asked for, %v is the longest that the kernel counts", svc.Affinity.TTL, maxAffinity)
+	}
 	return o.assessEndpoints(svc)
 }
 

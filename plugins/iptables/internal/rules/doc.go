@@ -26,4 +26,8 @@
 // All steps down are gotos, so a packet that nothing matches returns to the base
 // chain at once. A node has 16 rules at most, a rule for each subtree or frontend; a
 // large service draws its endpoint by halves.
+//
+// Affinity is the recent match: a list of clients for each endpoint, looked through one
+// after the other before anything is drawn. The kernel remembers 100 clients of each
+// (ip_list_tot of xt_recent) and forgets first whom it has not seen for longest.
 package rules

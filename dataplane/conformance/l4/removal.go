@@ -60,7 +60,14 @@ func (r removal) run(g *rig) error {
 	svc := g.service(g.vip(false, 80), "tcp", gone)
 	svc.DrainTime = r.drain
 	to := svc.Frontends[0].Addr
-	if err := g.apply(svc); err != nil {
+	// Its connection is ended at once: when it is, those that live on were spared.
+	control := g.service(g.vip(false, 80), "tcp", gone)
+	control.DrainTime = 0
+	if err := g.apply(svc, control); err != nil {
+		return err
+	}
+	first, _, err := g.open(c, "tcp", control.Frontends[0].Addr)
+	if err != nil {
 		return err
 	}
 	ledConn, _, err := g.open(c, "tcp", to)
@@ -80,17 +87,20 @@ func (r removal) run(g *rig) error {
 		since = time.Now().Add(300 * time.Millisecond)
 		g.pause(600 * time.Millisecond)
 	}
-	if err := g.apply(with(svc, gone, stays)); err != nil {
+	if err := g.apply(with(svc, gone, stays), control); err != nil {
 		return err
 	}
 	left := with(svc, gone, stays)
 	left = withEndpoints(left, left.Endpoints.Slice()[1])
-	if err := g.applyFor(because(r.why, since), left); err != nil {
+	if err := g.applyFor(because(r.why, since), left, with(control)); err != nil {
 		return err
 	}
 	elsewhere, name, err := g.open(c, "tcp", to)
 	if err != nil || name != stays.name {
 		return fmt.Errorf("a new connection reaches %q, %w, want %s", name, orNone(err), stays.name)
+	}
+	if g.has(Ends) && ended(first, g.endTime()) == nil {
+		return fmt.Errorf("%v after the removal a connection of a service without a drain time is still open", g.endTime())
 	}
 	if r.ends && ended(ledConn, g.endTime()) == nil {
 		return fmt.Errorf("%v after the removal the connection is still open", g.endTime())

@@ -26,11 +26,6 @@ type Place struct {
 	Side Side
 }
 
-// Compare orders places by side, address and protocol.
-func (p Place) Compare(o Place) int {
-	return cmp.Or(cmp.Compare(p.Side, o.Side), p.Addr.Compare(o.Addr), cmp.Compare(p.Protocol, o.Protocol))
-}
-
 // Entry is what stands at a place. It is immutable.
 type Entry struct {
 	Service   dataplane.Key

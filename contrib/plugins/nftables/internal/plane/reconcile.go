@@ -27,7 +27,7 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 	}
 	r := &round{
 		provider: p, next: next,
-		mark:  table.Mark{Instance: p.config.InstanceID, State: stateOf(next), Drain: p.mark.Drain},
+		mark:  table.Mark{Instance: p.config.InstanceID, State: stateOf(next)},
 		plans: make(map[dataplane.Key]*compiled), stood: make(map[dataplane.Key][]plan.Place), allowed: make(host.Allowed),
 	}
 	ops, err := r.run(ctx, delta)
@@ -131,7 +131,6 @@ func (r *round) compile(k dataplane.Key, svc *dataplane.Service) {
 		c.plan = plan.Plan{Problem: &dataplane.Problem{Status: dataplane.StatusRejected, Reason: dataplane.ReasonBadValue, Message: "the namespace " + ownNamespace + " is the provider's own"}}
 	}
 	r.plans[k] = c
-	r.mark.Drain = max(r.mark.Drain, svc.DrainTime)
 }
 
 // standing is where a service is in the kernel: at the frontends that it had, or where

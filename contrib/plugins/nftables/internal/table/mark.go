@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -14,9 +13,6 @@ import (
 type Mark struct {
 	Instance string // its first bytes, for people
 	State    dataplane.State
-	// Drain is how long connections to a removed endpoint may go on, the longest
-	// of all services.
-	Drain time.Duration
 }
 
 // layout is the version of what is in a table. Another one is made anew.
@@ -27,7 +23,6 @@ const (
 	aboutLayout = iota
 	aboutInstance
 	aboutState
-	aboutDrain
 )
 
 // render is the elements of a mark; without a generation it does not say one.
@@ -37,7 +32,6 @@ func (e elements) renderMark(m Mark) {
 	}
 	put(aboutLayout, layout)
 	put(aboutInstance, "instance "+m.Instance[:min(len(m.Instance), 200)])
-	put(aboutDrain, fmt.Sprintf("drain %d ms", m.Drain.Milliseconds()))
 	if s := m.State; s.Generation != 0 {
 		put(aboutState, fmt.Sprintf("agent %s boot %d generation %d digest %s complete %t",
 			base64.RawURLEncoding.EncodeToString([]byte(s.Session.AgentID)), s.Session.BootEpoch, s.Generation,
@@ -51,10 +45,6 @@ func decodeMark(raw elements) (Mark, bool) {
 		return raw[setID{kind: about}][string(binary.NativeEndian.AppendUint32(nil, key))].comment
 	}
 	m := Mark{Instance: strings.TrimPrefix(said(aboutInstance), "instance ")}
-	var ms int64
-	if _, err := fmt.Sscanf(said(aboutDrain), "drain %d ms", &ms); err == nil {
-		m.Drain = time.Duration(ms) * time.Millisecond
-	}
 	var s dataplane.State
 	var agent, digest string
 	_, err := fmt.Sscanf(said(aboutState), "agent %s boot %d generation %d digest %s complete %t", &agent, &s.Session.BootEpoch, &s.Generation, &digest, &s.Complete)

@@ -37,7 +37,7 @@ func TestWhatIsAppliedIsFoundAgain(t *testing.T) {
 		Service: dataplane.Key{Namespace: "a", Name: "b"}, Sticky: time.Minute, Slots: []uint64{9, 9, 1 << 63},
 		Endpoints: []plan.Endpoint{{ID: 9, Addr: netip.MustParseAddrPort("[2001:db8::9]:5353")}, {ID: 1 << 63, Addr: netip.MustParseAddrPort("[2001:db8::a]:5353")}},
 	}
-	mark := Mark{Instance: "found", Drain: 3 * time.Second, State: dataplane.State{Session: dataplane.Session{AgentID: "agent ü", BootEpoch: 7}, Generation: 12, Digest: []byte{1, 2}, Complete: true}}
+	mark := Mark{Instance: "found", State: dataplane.State{Session: dataplane.Session{AgentID: "agent ü", BootEpoch: 7}, Generation: 12, Digest: []byte{1, 2}, Complete: true}}
 	u := Update{
 		Changes:  []Change{{At: place(1), New: entry(1, 3)}, {At: place(2), New: entry(2, 0)}, {At: v6, New: sticky}},
 		Services: []ServiceChange{{Key: entry(1, 0).Service, Old: -1, New: 3}, {Key: sticky.Service, Old: -1, New: 2}},

@@ -346,9 +346,6 @@ func (t *Tables) Sync(ctx context.Context, found *Content, entries map[plan.Plac
 	return w.ops, w.end(was, is)
 }
 
-// Mark says something else of a table that stays as it is.
-func (t *Tables) Mark(was, is Mark) error { return newWriter(t).end(was, is) }
-
 // build adds what every table has to a transaction. What is there already goes in
 // the same one.
 func (t *Tables) build(c *nftables.Conn) error {

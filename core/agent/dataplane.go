@@ -236,20 +236,21 @@ func (p *planes) lacks(name string) string {
 	return ""
 }
 
-// maxDrainTime bounds how long connections through a provider that goes may go on,
-// where a service sets no limit.
-const maxDrainTime = time.Hour
+// unlimitedDrain is how long connections through a provider that goes may go on
+// where a service sets no limit: the provider is to be gone some time.
+const unlimitedDrain = 5 * time.Minute
 
-// drainTime is the longest of all services; those without a limit have an hour.
+// drainTime is the longest of all services.
 func (p *planes) drainTime() time.Duration {
 	longest := time.Duration(0)
 	for s := range p.views.Latest().Services() {
-		if s.Definition.DrainTime == 0 {
-			return maxDrainTime
+		limit := s.Definition.DrainTime
+		if limit == 0 {
+			limit = unlimitedDrain
 		}
-		longest = max(longest, s.Definition.DrainTime)
+		longest = max(longest, limit)
 	}
-	return min(longest, maxDrainTime)
+	return longest
 }
 
 func (p *planes) config(provider string) reconcile.Config {

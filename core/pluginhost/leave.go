@@ -28,7 +28,7 @@ type leaver struct {
 	owned
 	since time.Time
 	drain time.Time // when connections under way had their time; zero: not parted yet
-	gone  *instance // taken over from its supervisor, for as long as it lives
+	gone  *instance // taken over from its supervisor, or started to clean; nil: neither
 
 	mu   sync.Mutex
 	s    *supervisor // nil: none of this agent runs it, or not any more
@@ -56,7 +56,7 @@ func (l *leaver) run(ctx context.Context) error {
 	return nil
 }
 
-// end ends the process that was taken over. What is programmed stays.
+// end ends the process that was taken over or started. What is programmed stays.
 func (l *leaver) end() {
 	if l.gone != nil {
 		l.gone.stop(l.host.cfg.Timing)
@@ -190,20 +190,23 @@ func (l *leaver) clean(ctx context.Context) error {
 }
 
 // cleanup calls Cleanup once, of the process that ran if it still does, else of one
-// that is started for that.
+// that is started for the rest of the leave: it may remember what it saw.
 func (l *leaver) cleanup(ctx context.Context, linger bool) (items []dataplane.CleanupItem, err error) {
 	what := dataplane.CleanupOptions{InstanceID: l.Instance, Linger: linger}
 	if l.gone != nil && !l.gone.running() {
 		l.gone.kill()
 		l.gone = nil
 	}
-	if l.gone != nil {
-		return l.gone.cleanup(ctx, l.host.cfg.Timing.Cleanup, what)
+	if l.gone == nil {
+		if l.gone, err = l.host.open(ctx, l.Name, true); err != nil {
+			l.gone = nil
+			return nil, err
+		}
 	}
-	err = l.host.visit(ctx, l.Name, func(i *instance) (err error) {
-		items, err = i.cleanup(ctx, l.host.cfg.Timing.Cleanup, what)
-		return err
-	})
+	items, err = l.gone.cleanup(ctx, l.host.cfg.Timing.Cleanup, what)
+	if err != nil { // the next try is with another process
+		l.end()
+	}
 	return items, err
 }
 

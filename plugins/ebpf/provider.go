@@ -154,7 +154,7 @@ func (p *Provider) move(c dataplane.Config, s settings, at place) error {
 	elsewhere := p.data != nil && p.config.InstanceID == c.InstanceID && p.place.bpffs != at.bpffs
 	if !datapath.Exists(at.bpffs, c.InstanceID) {
 		p.leave()
-	} else if err := p.begin(c.InstanceID, s, at); err != nil {
+	} else if err := p.begin(c.InstanceID, s.first(), at); err != nil {
 		return err
 	}
 	if !elsewhere {
@@ -171,13 +171,13 @@ func (p *Provider) move(c dataplane.Config, s settings, at place) error {
 }
 
 // begin opens the data path of an instance, and only then leaves the one before.
-func (p *Provider) begin(instance string, s settings, at place) error {
+func (p *Provider) begin(instance string, size layout.Size, at place) error {
 	own, err := newOwnService(instance)
 	if err != nil {
 		return err
 	}
 	data, err := datapath.Open(datapath.Options{
-		BPFFS: at.bpffs, Instance: instance, Cgroup: at.cgroup, Home: at.home, Size: s.first(), Log: p.log,
+		BPFFS: at.bpffs, Instance: instance, Cgroup: at.cgroup, Home: at.home, Size: size, Log: p.log,
 	})
 	if err == nil {
 		if err = own.program(data); err != nil {

@@ -20,7 +20,7 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.ready(); err != nil {
+	if err := p.ready(next); err != nil {
 		return dataplane.Result{}, err
 	}
 	p.data.Maps().Unmark()
@@ -59,14 +59,14 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, delt
 
 // ready makes sure that there is a data path: the first generation makes it, and
 // the first after Cleanup.
-func (p *Provider) ready() error {
+func (p *Provider) ready(next *dataplane.Snapshot) error {
 	if p.data != nil {
 		return nil
 	}
 	if p.config.InstanceID == "" {
 		return fmt.Errorf("%w: ebpf: Reconcile", dataplane.ErrNotConfigured)
 	}
-	if err := p.begin(p.config.InstanceID, p.settings, p.place); err != nil {
+	if err := p.begin(p.config.InstanceID, p.settings.firstFor(next), p.place); err != nil {
 		return fmt.Errorf("%w: ebpf: %w", dataplane.ErrFailed, err)
 	}
 	p.startKeeper()

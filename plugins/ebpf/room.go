@@ -45,8 +45,11 @@ func (n *needs) add(svc *dataplane.Service) {
 
 // size is how large the maps of a table should be to take this as well, and never
 // smaller than they are.
-func (n *needs) size(t *layout.Table) layout.Size {
-	size, load := t.Size(), t.Load()
+func (n *needs) size(t *layout.Table) layout.Size { return n.beside(t.Load(), t.Size()) }
+
+// beside is how large maps should be that hold a load already, and never smaller than
+// a size.
+func (n *needs) beside(load layout.Load, size layout.Size) layout.Size {
 	for f := range layout.Families {
 		if n.frontends[f] > 0 {
 			size.Frontends[f] = max(size.Frontends[f], roomFor(uint64(n.frontends[f])+uint64(load.Frontends)))

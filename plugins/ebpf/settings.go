@@ -81,6 +81,17 @@ func (s settings) first() layout.Size {
 	return s.clip(layout.Size{Frontends: [layout.Families]uint32{1024, 256}, Services: 1024, Slots: [layout.Families]uint32{4096, 1024}})
 }
 
+// firstFor is how large the maps are at first where it is known what has to go into
+// them, beside the provider's own service: so they need not be made twice.
+func (s settings) firstFor(next *dataplane.Snapshot) layout.Size {
+	var need needs
+	for svc := range next.Services() {
+		need.add(svc)
+	}
+	own := layout.Load{Services: 1, Frontends: 1, Slots: [layout.Families]uint64{layout.V4: 1}}
+	return s.clip(need.beside(own, s.first()))
+}
+
 // clip bounds a size by what is allowed.
 func (s settings) clip(size layout.Size) layout.Size {
 	for f := range layout.Families {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
 )
 
@@ -90,6 +91,10 @@ func (k *keeper) look(ctx context.Context, whole bool) {
 		}
 		print, err := p.tools.Variant.Take(hostFamily(f))
 		if same := err == nil && print == p.tables.prints[f]; same && !whole {
+			continue
+		}
+		if !whole && p.tools.Variant == host.NFT && p.tables.took[f] >= p.dear && stumps(p.tools, f, plan) {
+			_ = p.mark(f)
 			continue
 		}
 		p.check(ctx, f, plan)

@@ -98,60 +98,64 @@ func TestRoutes(t *testing.T) {
 // TestDrift: what others do to the tables is found by the fingerprint, told and
 // undone within two ticks; their own rules stay.
 func TestDrift(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v host.Variant) {
-		w := newWorld(t, v, func(s *settings) { s.CheckInterval = "1h" }) // what finds it is the fingerprint
-		ipt := "iptables-" + string(v)
-		events := make(chan dataplane.Drift, 64)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() {
-			_ = w.provider.Watch(ctx, nil, func(e dataplane.Event) {
-				if e.Drift != nil {
-					events <- *e.Drift
-				}
-			})
-		}()
-		endpoint := listenTCP(t, "127.0.0.1:0", "a")
-		command(t, ipt, append([]string{"-t", "nat", "-A", "OUTPUT"}, foreignRule...)...)
-		defer func() { _ = exec.Command(ipt, append([]string{"-t", "nat", "-D", "OUTPUT"}, foreignRule...)...).Run() }()
-		w.good(w.apply(service("a", vip("10.200.2.1:80", dataplane.TCP), endpoint)))
-		command(t, ipt, append([]string{"-t", "nat", "-C", "OUTPUT"}, foreignRule...)...)
-		good := saved(t, v)[rules.IPv4]
-		root := "FAIRLEAD-" + rules.Tag(w.config.InstanceID) + "-OUT"
-		for _, damage := range [][]string{
-			{ipt, "-t", "nat", "-F"},
-			{ipt, "-t", "nat", "-F", root},
-			{ipt, "-t", "nat", "-D", "OUTPUT", "1"},
-			{"sh", "-c", ipt + "-save -t nat | grep -v 'FAIRLEAD\\|fairlead' | " + ipt + "-restore -T nat"}, // as a firewall does that keeps its rules in a file
-		} {
-			command(t, damage[0], damage[1:]...)
-			took := netns.Eventually(t, 30*time.Second, func() bool {
-				c, err := net.DialTimeout("tcp", "10.200.2.1:80", 100*time.Millisecond)
-				if err == nil {
-					c.Close()
-				}
-				return err == nil
-			}, "repair after %v", damage)
-			t.Logf("%v: repaired in %v", damage, took)
-			select {
-			case e := <-events:
-				if !e.Repaired || e.What == "" {
-					t.Errorf("%v: told of %+v", damage, e)
-				}
-			case <-time.After(10 * time.Second):
-				t.Errorf("%v: no word of drift", damage)
+	eachVariant(t, func(t *testing.T, v host.Variant) { testDrift(t, v, dearRead) })
+	t.Run("nft-dear", func(t *testing.T) { testDrift(t, host.NFT, 0) }) // as if reading the tables took long
+}
+
+func testDrift(t *testing.T, v host.Variant, dear time.Duration) {
+	w := newWorld(t, v, func(s *settings) { s.CheckInterval = "1h" }) // what finds it is the fingerprint
+	w.provider.dear = dear
+	ipt := "iptables-" + string(v)
+	events := make(chan dataplane.Drift, 64)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		_ = w.provider.Watch(ctx, nil, func(e dataplane.Event) {
+			if e.Drift != nil {
+				events <- *e.Drift
 			}
-			if damage[1] == "-t" && damage[3] == "-F" && len(damage) == 4 {
-				command(t, ipt, append([]string{"-t", "nat", "-A", "OUTPUT"}, foreignRule...)...) // it was flushed too
-			} else {
-				command(t, ipt, append([]string{"-t", "nat", "-C", "OUTPUT"}, foreignRule...)...)
+		})
+	}()
+	endpoint := listenTCP(t, "127.0.0.1:0", "a")
+	command(t, ipt, append([]string{"-t", "nat", "-A", "OUTPUT"}, foreignRule...)...)
+	defer func() { _ = exec.Command(ipt, append([]string{"-t", "nat", "-D", "OUTPUT"}, foreignRule...)...).Run() }()
+	w.good(w.apply(service("a", vip("10.200.2.1:80", dataplane.TCP), endpoint)))
+	command(t, ipt, append([]string{"-t", "nat", "-C", "OUTPUT"}, foreignRule...)...)
+	good := saved(t, v)[rules.IPv4]
+	root := "FAIRLEAD-" + rules.Tag(w.config.InstanceID) + "-OUT"
+	for _, damage := range [][]string{
+		{ipt, "-t", "nat", "-F"},
+		{ipt, "-t", "nat", "-F", root},
+		{ipt, "-t", "nat", "-D", "OUTPUT", "1"},
+		{"sh", "-c", ipt + "-save -t nat | grep -v 'FAIRLEAD\\|fairlead' | " + ipt + "-restore -T nat"}, // as a firewall does that keeps its rules in a file
+	} {
+		command(t, damage[0], damage[1:]...)
+		took := netns.Eventually(t, 30*time.Second, func() bool {
+			c, err := net.DialTimeout("tcp", "10.200.2.1:80", 100*time.Millisecond)
+			if err == nil {
+				c.Close()
 			}
+			return err == nil
+		}, "repair after %v", damage)
+		t.Logf("%v: repaired in %v", damage, took)
+		select {
+		case e := <-events:
+			if !e.Repaired || e.What == "" {
+				t.Errorf("%v: told of %+v", damage, e)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%v: no word of drift", damage)
 		}
-		netns.Eventually(t, 10*time.Second, func() bool { return w.provider.Health(t.Context()).State == dataplane.HealthReady }, "Health to be ready again")
-		if now := saved(t, v)[rules.IPv4]; sorted(now) != sorted(good) {
-			t.Errorf("repaired it is\n%s, was\n%s", now, good)
+		if damage[1] == "-t" && damage[3] == "-F" && len(damage) == 4 {
+			command(t, ipt, append([]string{"-t", "nat", "-A", "OUTPUT"}, foreignRule...)...) // it was flushed too
+		} else {
+			command(t, ipt, append([]string{"-t", "nat", "-C", "OUTPUT"}, foreignRule...)...)
 		}
-	})
+	}
+	netns.Eventually(t, 10*time.Second, func() bool { return w.provider.Health(t.Context()).State == dataplane.HealthReady }, "Health to be ready again")
+	if now := saved(t, v)[rules.IPv4]; sorted(now) != sorted(good) {
+		t.Errorf("repaired it is\n%s, was\n%s", now, good)
+	}
 }
 
 // sorted is a saved table without what differs by time: comments and counters.

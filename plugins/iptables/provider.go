@@ -19,6 +19,7 @@ type Provider struct {
 	version string
 	log     *slog.Logger
 	find    func(context.Context) (map[host.Variant]host.Tools, error) // what is installed
+	dear    time.Duration                                              // dearRead
 
 	// turn holds one token: who has it may alter the system, and what is below.
 	turn     chan struct{}
@@ -63,7 +64,7 @@ type shown struct {
 // New returns a provider that has not touched anything yet.
 func New(version string) *Provider {
 	p := &Provider{
-		version: version, log: slog.New(slog.DiscardHandler), find: host.FindTools, turn: make(chan struct{}, 1), journal: &journal.Journal{},
+		version: version, log: slog.New(slog.DiscardHandler), find: host.FindTools, dear: dearRead, turn: make(chan struct{}, 1), journal: &journal.Journal{},
 		shown: shown{watchers: make(map[*watcher]bool)},
 	}
 	p.forget()
@@ -167,6 +168,7 @@ func hasIPv6(ctx context.Context, t host.Tools) bool {
 func (p *Provider) forget() {
 	p.tables = tables{
 		plans: make(map[rules.Family]*rules.Plan), prints: make(map[rules.Family]host.Fingerprint), readings: make(map[rules.Family]*reading),
+		took: make(map[rules.Family]time.Duration),
 	}
 	p.portion, p.alone = 0, false
 	p.base = nil

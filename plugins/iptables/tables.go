@@ -23,13 +23,16 @@ type tables struct {
 	// readings are of tables that took longer to read than a call had time. The
 	// next call waits for the same one.
 	readings map[rules.Family]*reading
+	// took is how long the last one took.
+	took map[rules.Family]time.Duration
 }
 
 // reading is an iptables-save under way.
 type reading struct {
-	done chan struct{}
-	text string
-	err  error
+	begun time.Time
+	done  chan struct{}
+	text  string
+	err   error
 }
 
 // readTime bounds it.
@@ -111,7 +114,7 @@ func (p *Provider) stands(f rules.Family) *rules.Plan {
 func (p *Provider) readOnce(ctx context.Context, f rules.Family) (*rules.Table, error) {
 	r := p.tables.readings[f]
 	if r == nil {
-		r = &reading{done: make(chan struct{})}
+		r = &reading{begun: time.Now(), done: make(chan struct{})}
 		p.tables.readings[f] = r
 		tools := p.tools
 		go func() {
@@ -127,6 +130,7 @@ func (p *Provider) readOnce(ctx context.Context, f rules.Family) (*rules.Table, 
 	case <-r.done:
 	}
 	delete(p.tables.readings, f)
+	p.tables.took[f] = time.Since(r.begun)
 	return p.parse(f, r.text, r.err)
 }
 

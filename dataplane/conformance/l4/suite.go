@@ -48,9 +48,9 @@ func skipf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errSkip}, args...)...)
 }
 
-// Run tests a plane, as root. One Run at a time may be under way in a process,
-// which is moved to another cgroup for it if the plane has a setting "cgroup". It
-// returns when ctx ends, with what it has until then.
+// Run tests a plane, as root. It returns when ctx ends, with what it has until
+// then. If the plane has a setting "cgroup", this process is in another cgroup
+// meanwhile, so that only one such Run may be under way.
 func Run(ctx context.Context, t Target, p Profile, o Options) conformance.Report {
 	return run(ctx, t, p, o, func(conformance.Result) {})
 }

@@ -55,6 +55,8 @@ the suite could not run.`,
 				return usagef(cmd, "--child is about a program: give --exec")
 			case traffic.on && (target.Endpoint != "" || target.Child):
 				return usagef(cmd, "--traffic starts the program itself, with --listen: give --exec without --child")
+			case traffic.on && (cmd.Flags().Changed("services") || cmd.Flags().Changed("endpoints")):
+				return usagef(cmd, "--services and --endpoints are of the large snapshot, which --traffic does without: give --scale")
 			case !traffic.on && traffic.changed(cmd):
 				return usagef(cmd, "--without, --scale and --seed are for --traffic")
 			case config != "" && !json.Valid([]byte(config)):

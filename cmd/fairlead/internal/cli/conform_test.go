@@ -77,6 +77,7 @@ func TestPluginConform(t *testing.T) {
 		{"plugin conform --exec a --config {", 2, "", "is no JSON"},
 		{"plugin conform --exec a --services -1", 2, "", "below 0"},
 		{"plugin conform --traffic --endpoint unix:/a", 2, "", "give --exec without --child"},
+		{"plugin conform --traffic --exec a --services 5", 2, "", "give --scale"},
 		{"plugin conform --traffic --exec a --without ends", 2, "", "want FEATURE=REASON"},
 		{"plugin conform --traffic --exec a --without ends=", 2, "", "without a reason"},
 		{"plugin conform --traffic --exec a --without end=why", 2, "", "is no feature"},

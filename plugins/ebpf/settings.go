@@ -76,7 +76,7 @@ func parseSettings(b []byte) (settings, error) {
 	return s, nil
 }
 
-// first is how large the maps are at first: some 300 KiB.
+// first is how large the maps are at first: some 500 KiB.
 func (s settings) first() layout.Size {
 	return s.clip(layout.Size{Frontends: [layout.Families]uint32{1024, 256}, Services: 1024, Slots: [layout.Families]uint32{4096, 1024}})
 }

@@ -1,5 +1,7 @@
 package store
 
+import "slices"
+
 // Op is one operation; exactly one field is set.
 type Op struct {
 	Range  *RangeOp
@@ -120,6 +122,21 @@ type DeleteResult struct {
 type TxnResult struct {
 	Succeeded bool // the compares held
 	Results   []OpResult
+}
+
+// Writes reports whether the operation may write.
+func (o Op) Writes() bool {
+	switch {
+	case o.Put != nil, o.Delete != nil:
+		return true
+	case o.Txn != nil:
+		for _, branch := range [][]Op{o.Txn.Then, o.Txn.Else} {
+			if slices.ContainsFunc(branch, Op.Writes) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // size is about how many bytes the operation takes in the log.

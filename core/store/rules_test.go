@@ -375,6 +375,65 @@ func TestJournal(t *testing.T) {
 	}
 }
 
+func TestEval(t *testing.T) {
+	s := newScript(t)
+	s.fine(of(put("a", "1")))
+	v := s.m.View()
+	if _, err := v.Eval(User, txn(put("a", "2"))); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a write: %v", err)
+	}
+	r, err := v.Eval(User, Op{Txn: &TxnOp{Compares: []Compare{{Range: Range{Key: "a"}, Target: TargetMod, Number: 2}}, Then: []Op{get("a")}}})
+	if err != nil || !r.Txn.Succeeded || len(r.Txn.Results[0].Range.KVs) != 1 || v.Digest() != s.m.View().Digest() {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestHashAt(t *testing.T) {
+	s, o := newScript(t), newScript(t)
+	for _, m := range []*script{s, o} {
+		m.fine(of(put("a", "1")))
+		m.fine(of(put("b", "2")))
+	}
+	s.fine(of(put("a", "3")))
+	one, at, _, err := s.m.View().HashAt(User, 3)
+	two, _, _, err2 := o.m.View().HashAt(User, 0)
+	now, _, _, _ := s.m.View().HashAt(User, 0)
+	if err != nil || err2 != nil || one != two || at != 3 || one == now {
+		t.Errorf("%d and %d at %d, %d now: %v, %v", one, two, at, now, err, err2)
+	}
+}
+
+func TestBackup(t *testing.T) {
+	s := newScript(t)
+	for i := range 50 {
+		s.fine(of(put(strings.Repeat("k", i+1), "1")))
+		var b []byte
+		if err := s.m.View().Backup(func(p []byte, remaining uint64) error {
+			b = append(b, p...)
+			if done := len(b)%backupBlock == 32; done != (remaining == 0) && remaining < 32 {
+				t.Errorf("%d bytes remain after %d", remaining, len(b))
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := ReadBackup(b)
+		if err != nil || m.View().Digest() != s.m.View().Digest() || len(b)%backupBlock != 32 {
+			t.Fatalf("%d bytes: %v", len(b), err)
+		}
+		for _, at := range []int{0, 9, 40, len(b) - 40, len(b) - 1} {
+			b[at] ^= 1
+			if _, err := ReadBackup(b); !errors.Is(err, ErrDamaged) {
+				t.Fatalf("byte %d of %d is another one: %v", at, len(b), err)
+			}
+			b[at] ^= 1
+		}
+		if _, err := ReadBackup(b[:len(b)-1]); !errors.Is(err, ErrDamaged) {
+			t.Fatal(err)
+		}
+	}
+}
+
 func FuzzDecodeCommands(f *testing.F) {
 	op := txn(put("a", "1"), get("b"), Op{Delete: &DeleteOp{Range: Range{Key: "c", End: FromKey}}})
 	f.Add(EncodeCommands([]Command{{Space: User, Client: &Client{Sequence: 3}, Op: &op}, {Space: System, Grant: &Grant{ID: 1, TTLSeconds: 9}}}))

@@ -130,3 +130,41 @@ func (v *View) space(k Keyspace) *space {
 	}
 	return nil
 }
+
+// Eval carries out an operation that only reads. One that writes is ErrInvalid.
+func (v *View) Eval(k Keyspace, op Op) (OpResult, error) {
+	s := v.space(k)
+	if s == nil || op.Writes() {
+		return OpResult{}, ErrInvalid
+	}
+	if err := s.check(op, 0); err != nil {
+		return OpResult{}, err
+	}
+	w := writer{s: s, revision: s.revision + 1}
+	return w.do(op), nil
+}
+
+// HashAt condenses all versions up to a revision that are still there; 0 is the
+// newest. Servers that agree have equal hashes at equal revisions.
+func (v *View) HashAt(k Keyspace, revision int64) (hash uint32, at, compacted int64, err error) {
+	s := v.space(k)
+	if s == nil {
+		return 0, 0, 0, ErrInvalid
+	}
+	if at, err = s.readable(revision); err != nil {
+		return 0, 0, 0, err
+	}
+	var d Digest
+	s.keys.Scan(func(key string, e *entry) bool {
+		for _, old := range e.older {
+			if old.mod <= at {
+				d.add(digestOf(key, old))
+			}
+		}
+		if e.latest.mod <= at {
+			d.add(digestOf(key, e.latest))
+		}
+		return true
+	})
+	return uint32(d.A ^ d.A>>32 ^ d.B), at, s.compacted, nil
+}

@@ -166,6 +166,16 @@ func (c *compiler) entry(at Place, f dataplane.Frontend, addr func(dataplane.End
 	c.entries[at] = e
 }
 
+// Endpoint returns that of an id.
+func (e *Entry) Endpoint(id uint64) (Endpoint, bool) {
+	for _, ep := range e.Endpoints {
+		if ep.ID == id {
+			return ep, true
+		}
+	}
+	return Endpoint{}, false
+}
+
 // Sort puts the endpoints into their order.
 func (e *Entry) Sort() {
 	slices.SortFunc(e.Endpoints, func(a, b Endpoint) int { return cmp.Compare(a.ID, b.ID) })

@@ -7,8 +7,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -348,6 +350,32 @@ func TestWhatIsRefusedStaysAsItWas(t *testing.T) {
 	a.says(func(e *dataplane.Editor) { e.Delete(good.Key) })
 	if err := reached(); !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("after it went: %v, want network unreachable", err)
+	}
+}
+
+// TestNftPrintsTheTables: an administrator and other tools can read the rules of this
+// host, with what stands for each kind of service.
+func TestNftPrintsTheTables(t *testing.T) {
+	a := start(t, "list", "")
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Skip("the program nft is not installed")
+	}
+	sticky := service("dns", "[fd00::1]:53", dataplane.UDP, "[fd01::1]:53", "[fd01::2]:53")
+	sticky.Affinity = dataplane.Affinity{ByClient: true, TTL: time.Minute}
+	a.says(func(e *dataplane.Editor) {
+		e.Set(service("web", "10.200.7.10:80", dataplane.TCP, "10.9.0.1:80", "127.0.0.1:81"))
+		e.Set(service("none", "10.200.7.11:80", dataplane.TCP))
+		e.Set(sticky)
+	})
+	out, err := exec.Command(nft, "list", "ruleset").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"default/web", "goto refuse", "masquerade", "numgen random mod 2 map @slots", "goto sticky-"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
 	}
 }
 

@@ -1,25 +1,26 @@
 // Package table keeps Fairlead's tables in nftables, by netlink.
 //
 // An instance has a table of each IP version, with three base chains and a few
-// others, none of which belongs to a service:
+// others:
 //
-//	output      : frontends{daddr . proto . dport} → class → classes{class} → goto pick-N
+//	output      : daddr . proto . dport vmap @frontends → goto pick-N, sticky-TAG or refuse
 //	prerouting  : the same with frontends-foreign, then with frontends
-//	pick-N      : slots{daddr . proto . dport . numgen random mod N} → endpoint id
-//	              endpoints{daddr . proto . dport . id} → address . port → dnat
+//	pick-N      : dnat to daddr . proto . dport . numgen random mod N map @slots
 //	refuse      : redirect to port 0, where nothing ever listens
-//	postrouting : masquerade what came by a frontend and would leave with an
-//	              address that is not its device's
+//	postrouting : masquerade what one of these led, and would leave with an address
+//	              that is not its device's
 //
-// A class is how many slots a service has, and for how long it keeps a client. All
-// services of one class share a chain, so a service is set elements only: to change
-// one is a few messages, however many there are, and no chain comes or goes with
-// a service. Endpoints keep their element, with its counter, while slots move.
+// All services with N slots share the chain pick-N, so a service is set elements only:
+// to change one is a few messages, however many there are, and no chain comes or
+// goes with it. A service with affinity is the exception: see sticky.go.
 //
-// With affinity, pick-N-TTL first looks into affinity{saddr . daddr . proto . dport} for
-// an id. It counts only while endpoints has it, so it dies with the endpoint.
+// The tables are such that the program nft can print them. It aborts on a look-up by
+// what another look-up found, and by the original destination of a connection as
+// the library asks for it; hence verdicts in frontends, and a bit in the mark of the
+// first packet for what is to be masqueraded.
 //
 // What a process has to find again stands in comments: that of a frontend is its
-// service's name; the set services counts endpoints; the set about holds the instance
-// and what generation is applied, in the transaction that applied it.
+// affinity and service, that of a slot its endpoint; the set services counts
+// endpoints; the set about holds the instance and what generation is applied, in
+// the transaction that applied it.
 package table

@@ -19,9 +19,7 @@ type setKind uint8
 const (
 	frontends setKind = iota
 	slots
-	endpoints
-	affinity
-	classes
+	captured // of a table that waits only
 	services // of the IPv4 table only, as about
 	about
 )
@@ -34,7 +32,7 @@ type setID struct {
 }
 
 func (s setID) name() string {
-	return sided([...]string{"frontends", "slots", "endpoints", "affinity", "classes", "services", "about"}[s.kind], s.side)
+	return sided([...]string{"frontends", "slots", "captured", "services", "about"}[s.kind], s.side)
 }
 
 func sided(name string, side plan.Side) string {
@@ -44,7 +42,8 @@ func sided(name string, side plan.Side) string {
 	return name
 }
 
-// element is the content of one, without its key.
+// element is the content of one, without its key. The data of a verdict is the name
+// of the chain to go to.
 type element struct{ data, comment string }
 
 // elements is what sets hold, by key.
@@ -59,32 +58,15 @@ func (e elements) put(id setID, key []byte, el element) {
 	m[string(key)] = el
 }
 
-// class is what services of one chain have in common.
-type class struct {
-	slots  uint32 // 0: connections are refused
-	sticky uint32 // seconds; 0: no affinity
-}
-
-func classOf(e *plan.Entry) class {
-	c := class{slots: uint32(len(e.Slots))}
-	if c.slots > 0 {
-		c.sticky = uint32((e.Sticky + time.Second - 1) / time.Second)
-	}
-	return c
-}
-
-func (c class) bytes() []byte {
-	return binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, c.slots), c.sticky)
-}
-
-func (c class) chain(side plan.Side) string {
+// chainOf is the chain that leads to an entry's endpoints.
+func chainOf(at plan.Place, e *plan.Entry) string {
 	switch {
-	case c.slots == 0:
+	case len(e.Slots) == 0:
 		return refusal
-	case c.sticky == 0:
-		return sided(fmt.Sprintf("pick-%d", c.slots), side)
+	case e.Sticky == 0:
+		return pick{len(e.Slots), at.Side}.chain()
 	}
-	return sided(fmt.Sprintf("pick-%d-%ds", c.slots, c.sticky), side)
+	return stickyChain(at)
 }
 
 // appendWord pads to whole registers, as the kernel does.
@@ -116,12 +98,10 @@ func (e elements) render(at plan.Place, entry *plan.Entry) {
 	}
 	key := placeKey(at)
 	v6 := at.Addr.Addr().Is6()
-	e.put(setID{v6, frontends, at.Side}, key, element{string(classOf(entry).bytes()), entry.Service.String()})
+	e.put(setID{v6, frontends, at.Side}, key, element{chainOf(at, entry), fmt.Sprintf("%d %s", int(entry.Sticky.Seconds()), entry.Service)})
 	for i, id := range entry.Slots {
-		e.put(setID{v6, slots, at.Side}, binary.NativeEndian.AppendUint32(key[:len(key):len(key)], uint32(i)), element{data: string(binary.BigEndian.AppendUint64(nil, id))})
-	}
-	for _, ep := range entry.Endpoints {
-		e.put(setID{v6, endpoints, at.Side}, binary.BigEndian.AppendUint64(key[:len(key):len(key)], ep.ID), element{data: addrData(ep.Addr)})
+		ep, _ := entry.Endpoint(id)
+		e.put(setID{v6, slots, at.Side}, binary.NativeEndian.AppendUint32(key[:len(key):len(key)], uint32(i)), element{addrData(ep.Addr), fmt.Sprintf("%016x", id)})
 	}
 }
 
@@ -157,37 +137,31 @@ func decode(raw elements) *Content {
 			}
 		}
 	}
-	for id, set := range raw {
-		if id.kind != endpoints {
-			continue
-		}
-		for key, el := range set {
-			n := len(key) - 8
-			if at, ok := placeOf(id, key[:n]); ok && c.Entries[at] != nil {
-				c.Entries[at].Endpoints = append(c.Entries[at].Endpoints, plan.Endpoint{ID: binary.BigEndian.Uint64([]byte(key[n:])), Addr: addrOf(el.data)})
-			}
-		}
-	}
-	for _, e := range c.Entries {
-		e.Sort()
-	}
 	return c
 }
 
 func (c *Content) decodeEntry(id setID, key string, el element) {
 	at, ok := placeOf(id, key)
-	svc, err := dataplane.ParseKey(el.comment)
-	if !ok || err != nil || len(el.data) != 8 {
+	ttl, name, _ := strings.Cut(el.comment, " ")
+	svc, err := dataplane.ParseKey(name)
+	seconds, bad := strconv.Atoi(ttl)
+	if !ok || err != nil || bad != nil {
 		return
 	}
-	n := binary.NativeEndian.Uint32([]byte(el.data))
-	e := &plan.Entry{Service: svc, Sticky: time.Duration(binary.NativeEndian.Uint32([]byte(el.data[4:]))) * time.Second}
+	e := &plan.Entry{Service: svc, Sticky: time.Duration(seconds) * time.Second}
 	held := c.raw[setID{id.v6, slots, id.side}]
-	for i := range min(n, uint32(len(held))) {
-		if slot, ok := held[string(binary.NativeEndian.AppendUint32([]byte(key), i))]; ok && len(slot.data) == 8 {
-			e.Slots = append(e.Slots, binary.BigEndian.Uint64([]byte(slot.data)))
+	for i := uint32(0); ; i++ {
+		slot, there := held[string(binary.NativeEndian.AppendUint32([]byte(key), i))]
+		end, err := strconv.ParseUint(slot.comment, 16, 64)
+		if !there || err != nil {
+			break
+		}
+		e.Slots = append(e.Slots, end)
+		if _, known := e.Endpoint(end); !known {
+			e.Endpoints = append(e.Endpoints, plan.Endpoint{ID: end, Addr: addrOf(slot.data)})
 		}
 	}
+	e.Sort()
 	c.Entries[at] = e
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -33,8 +32,6 @@ func isName(name string) bool {
 }
 
 func native(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
-
-func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }
 
 // dial opens a connection. The kernel takes a transaction in one piece, and answers
 // each message before it is asked, so there has to be room.
@@ -69,9 +66,6 @@ func widen(c *netlink.Conn) error {
 	return errors.Join(err, received)
 }
 
-// maxAffinity bounds how many clients are remembered in each IP version.
-const maxAffinity = 1 << 20
-
 // set describes a set as it is made.
 func (f family) set(table *nftables.Table, kind setKind, side plan.Side) *nftables.Set {
 	place := []nftables.SetDatatype{f.addr, nftables.TypeInetProto, nftables.TypeInetService}
@@ -80,17 +74,11 @@ func (f family) set(table *nftables.Table, kind setKind, side plan.Side) *nftabl
 	s := &nftables.Set{Table: table, Name: setID{f.v6, kind, side}.name()}
 	switch kind {
 	case frontends:
-		data = pair
+		s.IsMap, s.DataType = true, nftables.TypeVerdict
+	case captured:
 	case slots:
-		key, data = append(place, nftables.TypeMark), pair
-	case endpoints:
-		key, data = append(place, pair...), []nftables.SetDatatype{f.addr, nftables.TypeInetService}
+		key, data = append(place, nftables.TypeMark), []nftables.SetDatatype{f.addr, nftables.TypeInetService}
 		s.Counter = true
-	case affinity:
-		key, data = append([]nftables.SetDatatype{f.addr}, place...), pair
-		s.Dynamic, s.HasTimeout, s.Size = true, true, maxAffinity
-	case classes:
-		key, s.IsMap, s.DataType = pair, true, nftables.TypeVerdict
 	case services:
 		key = pair
 	case about:
@@ -119,9 +107,7 @@ func bothSides() [2]plan.Side { return [2]plan.Side{plan.Local, plan.Foreign} }
 func (f family) sets() []setID {
 	var all []setID
 	for _, side := range bothSides() {
-		for kind := frontends; kind <= classes; kind++ {
-			all = append(all, setID{f.v6, kind, side})
-		}
+		all = append(all, setID{f.v6, frontends, side}, setID{f.v6, slots, side})
 	}
 	if !f.v6 {
 		all = append(all, setID{kind: services}, setID{kind: about})
@@ -146,7 +132,7 @@ func (f family) chains(table *nftables.Table, forwarded bool) []chain {
 	all := []chain{
 		{nftables.Chain{Table: table, Name: refusal}, [][]expr.Any{f.refuse()}},
 		base("prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, f.dispatch(plan.Foreign), f.dispatch(plan.Local)),
-		base("postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, f.masquerade(plan.Foreign), f.masquerade(plan.Local)),
+		base("postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, f.masquerade()...),
 	}
 	if !forwarded {
 		all = append(all, base("output", nftables.ChainHookOutput, nftables.ChainPriorityNATDest, f.dispatch(plan.Local)))

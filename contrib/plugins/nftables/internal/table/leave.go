@@ -107,7 +107,7 @@ func (f *Found) read(c *nftables.Conn) {
 	}
 	for _, k := range f.Keep {
 		kept := make(elements)
-		id := setID{v6: k.V6, kind: frontends}
+		id := setID{v6: k.V6, kind: captured}
 		_ = read(c, k.set(), id, kept)
 		for key := range kept[id] {
 			if at, ok := placeOf(id, key); ok {
@@ -117,12 +117,8 @@ func (f *Found) read(c *nftables.Conn) {
 	}
 }
 
-// set of a table that waits: a plain one, of the frontends of connections.
-func (f Table) set() *nftables.Set {
-	s := f.family().set(f.table(), frontends, 0)
-	s.IsMap, s.DataType = false, nftables.SetDatatype{}
-	return s
-}
+// set of a table that waits: the frontends of connections.
+func (f Table) set() *nftables.Set { return f.family().set(f.table(), captured, 0) }
 
 // Remove removes tables, and leaves an inert rule where connections to frontends go
 // on: in the same transaction, so that none of them is cut off.

@@ -118,7 +118,7 @@ func TestKernelIsTheModel(t *testing.T) {
 			want.render(at, e)
 		}
 		for id, set := range c.raw {
-			if id.kind <= endpoints && len(set) != len(want[id]) {
+			if id.kind <= slots && len(set) != len(want[id]) {
 				t.Fatalf("step %d: set %s holds %d elements, want %d", step, id.name(), len(set), len(want[id]))
 			}
 		}

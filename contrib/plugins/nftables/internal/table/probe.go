@@ -3,11 +3,14 @@ package table
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/google/nftables"
 
 	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/plan"
+	"github.com/fairlead/fairlead/dataplane"
 )
 
 // Trial is one thing that the kernel has to be able to do.
@@ -22,21 +25,15 @@ type Trial struct {
 // Trials are all, in an order in which each needs those before it.
 func Trials() []Trial {
 	everything := func(f family, t *nftables.Table, c *nftables.Conn) {
-		addSets(f, t, c)
+		addPicks(f, t, c)
+		addSticky(f, t, c)
 		for _, ch := range f.chains(t, false) {
 			addChain(c, ch)
 		}
-		addChain(c, chain{nftables.Chain{Table: t, Name: "pick"}, f.pick(plan.Local, class{slots: 3, sticky: 60})})
 	}
 	base := func(hook *nftables.ChainHook, priority *nftables.ChainPriority) func(family, *nftables.Table, *nftables.Conn) {
 		return func(_ family, t *nftables.Table, c *nftables.Conn) {
 			c.AddChain(&nftables.Chain{Table: t, Name: "base", Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: priority})
-		}
-	}
-	rules := func(class class) func(family, *nftables.Table, *nftables.Conn) {
-		return func(f family, t *nftables.Table, c *nftables.Conn) {
-			addSets(f, t, c)
-			addChain(c, chain{nftables.Chain{Table: t, Name: "pick"}, f.pick(plan.Local, class)})
 		}
 	}
 	const newer = "use a kernel from 5.13 on with "
@@ -45,9 +42,9 @@ func Trials() []Trial {
 		{ID: "maps", Good: "maps with several parts, counters and timeouts can be made", Remedy: newer + "CONFIG_NF_TABLES", add: addSets},
 		{ID: "nat-output", Good: "connections of this host can be led elsewhere", Remedy: newer + "CONFIG_NFT_NAT, or load module nft_chain_nat", add: base(nftables.ChainHookOutput, nftables.ChainPriorityNATDest)},
 		{ID: "nat-prerouting", Good: "connections of others can be led elsewhere", Remedy: newer + "CONFIG_NFT_NAT, or load module nft_chain_nat", add: base(nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)},
-		{ID: "choice", Good: "an endpoint can be chosen at random", Remedy: newer + "CONFIG_NFT_NUMGEN and CONFIG_NFT_REDIR, or load modules nft_numgen and nft_redir", add: rules(class{slots: 3})},
-		{ID: "affinity", Good: "a client can be kept at its endpoint", Remedy: newer + "CONFIG_NF_TABLES", add: rules(class{slots: 3, sticky: 60})},
-		{ID: "masquerade", Good: "answers can be led back", Remedy: newer + "CONFIG_NFT_MASQ, CONFIG_NFT_CT and CONFIG_NFT_FIB_IPV4, or load modules nft_masq, nft_ct and nft_fib_ipv4", add: everything},
+		{ID: "choice", Good: "an endpoint can be chosen at random", Remedy: newer + "CONFIG_NFT_NUMGEN and CONFIG_NFT_REDIR, or load modules nft_numgen and nft_redir", add: addPicks},
+		{ID: "affinity", Good: "a client can be kept at its endpoint", Remedy: newer + "CONFIG_NF_TABLES", add: addSticky},
+		{ID: "masquerade", Good: "answers can be led back", Remedy: newer + "CONFIG_NFT_MASQ and CONFIG_NFT_FIB_IPV4, or load modules nft_masq and nft_fib_ipv4", add: everything},
 		{ID: "ipv6", IPv6: true, Good: "all of this works for IPv6 too", Remedy: "frontends of IPv6 are not served: use a kernel with CONFIG_NF_TABLES_IPV6 and CONFIG_NFT_FIB_IPV6", add: everything},
 	}
 }
@@ -56,6 +53,18 @@ func addSets(f family, t *nftables.Table, c *nftables.Conn) {
 	for _, id := range f.sets() {
 		_ = c.AddSet(f.set(t, id.kind, id.side), nil) // fails for anonymous sets only
 	}
+}
+
+func addPicks(f family, t *nftables.Table, c *nftables.Conn) {
+	addSets(f, t, c)
+	p := pick{slots: 3}
+	addChain(c, chain{nftables.Chain{Table: t, Name: p.chain()}, f.pick(p)})
+}
+
+func addSticky(f family, t *nftables.Table, c *nftables.Conn) {
+	at := plan.Place{Binding: dataplane.Binding{Addr: netip.AddrPortFrom(f.home(), 1), Protocol: dataplane.TCP}}
+	e := &plan.Entry{Endpoints: []plan.Endpoint{{ID: 1, Addr: at.Addr}}, Slots: []uint64{1}, Sticky: time.Minute}
+	_ = f.stickyBefore(c, t, at, nil, e)
 }
 
 // Try asks the kernel for it in a transaction that it cannot but give up: the last

@@ -1,6 +1,10 @@
 package table
 
 import (
+	"fmt"
+	"net/netip"
+	"slices"
+
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -30,6 +34,14 @@ func families() [2]family {
 	}
 }
 
+// home is the loopback address.
+func (f family) home() netip.Addr {
+	if f.v6 {
+		return netip.IPv6Loopback()
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
 // r is the number of a register.
 func r(n uint32) uint32 { return unix.NFT_REG32_00 + n }
 
@@ -46,70 +58,42 @@ func (f family) place(at uint32) []expr.Any {
 	}
 }
 
-func (f family) lookup(kind setKind, side plan.Side, from, to uint32) expr.Any {
-	return &expr.Lookup{SetName: setID{f.v6, kind, side}.name(), SourceRegister: r(from), DestRegister: r(to), IsDestRegSet: true}
-}
-
-// branch goes to the chain of the class of what is looked up at from.
-func (f family) branch(side plan.Side, from, to uint32) []expr.Any {
-	return []expr.Any{
-		f.lookup(frontends, side, from, to),
-		&expr.Lookup{SetName: setID{f.v6, classes, side}.name(), SourceRegister: r(to), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true},
-	}
-}
-
 // dispatch is the rule of a base chain.
 func (f family) dispatch(side plan.Side) []expr.Any {
-	return append(f.place(0), f.branch(side, 0, f.words+2)...)
+	return append(f.place(0), &expr.Lookup{SetName: setID{f.v6, frontends, side}.name(), SourceRegister: r(0), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true})
 }
 
-// toEndpoint leads to the endpoint whose key begins at register f.words.
-func (f family) toEndpoint(side plan.Side) []expr.Any {
-	return []expr.Any{
-		f.lookup(endpoints, side, f.words, 0),
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nf), RegAddrMin: r(0), RegProtoMin: r(f.words)},
+// pick is a chain of its own for each number of slots, on each side.
+type pick struct {
+	slots int
+	side  plan.Side
+}
+
+func (p pick) chain() string { return sided(fmt.Sprintf("pick-%d", p.slots), p.side) }
+
+// pick are the rules of such a chain.
+func (f family) pick(p pick) [][]expr.Any {
+	slot := f.words + 2
+	lead := func(among int) []expr.Any {
+		return append(
+			f.place(0), &expr.Numgen{Register: r(slot), Modulus: uint32(among), Type: unix.NFT_NG_RANDOM},
+			&expr.Lookup{SetName: setID{f.v6, slots, p.side}.name(), SourceRegister: r(0), DestRegister: r(0), IsDestRegSet: true},
+			f.dnat(),
+		)
+	}
+	return [][]expr.Any{
+		f.mark(),
+		lead(p.slots),
+		// A packet that saw the frontend before a change and the slots after it.
+		lead(1),
+		f.refuse(),
 	}
 }
 
-// pick are the rules of the chain of a class. Registers: saddr, daddr, proto, dport
-// and, after them, slot or endpoint id.
-func (f family) pick(side plan.Side, c class) [][]expr.Any {
-	id := 2*f.words + 2
-	client := func() []expr.Any { return append([]expr.Any{f.load(0, f.srcAt)}, f.place(f.words)...) }
-	keep := func(op uint32) expr.Any {
-		d := &expr.Dynset{SrcRegKey: r(0), SrcRegData: r(id), SetName: setID{f.v6, affinity, side}.name(), Operation: op}
-		if op == unix.NFT_DYNSET_OP_UPDATE {
-			d.Timeout = seconds(c.sticky)
-		}
-		return d
-	}
-	random := &expr.Numgen{Register: r(id), Modulus: c.slots, Type: unix.NFT_NG_RANDOM}
-	first := &expr.Immediate{Register: r(id), Data: make([]byte, 4)}
-	slot := f.lookup(slots, side, f.words, id)
-	var rules [][]expr.Any
-	add := func(parts ...[]expr.Any) {
-		var all []expr.Any
-		for _, p := range parts {
-			all = append(all, p...)
-		}
-		rules = append(rules, append(all, f.toEndpoint(side)...))
-	}
-	if c.sticky > 0 {
-		// An update leaves what an element says, so one that names an endpoint
-		// that is gone is deleted first.
-		add(client(), []expr.Any{f.lookup(affinity, side, 0, id), keep(unix.NFT_DYNSET_OP_UPDATE)})
-		nobody := &expr.Immediate{Register: r(id), Data: make([]byte, 8)} // the kernel wants data of every operation on a map
-		rules = append(rules, append(client(), nobody, keep(nftDynsetDelete)))
-		add(client(), []expr.Any{random, slot, keep(unix.NFT_DYNSET_OP_UPDATE)})
-	}
-	add(f.place(f.words), []expr.Any{random, slot})
-	// A packet that saw the class before a change and the slots after it.
-	add(f.place(f.words), []expr.Any{first, slot})
-	return append(rules, f.refuse())
+// dnat leads to the address and port in the first registers.
+func (f family) dnat() expr.Any {
+	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.nf), RegAddrMin: r(0), RegProtoMin: r(f.words)}
 }
-
-// nftDynsetDelete is NFT_DYNSET_OP_DELETE, which package unix lacks.
-const nftDynsetDelete = 2
 
 // refuse has a connection refused at once, and a datagram answered as by a closed
 // port: nothing ever listens on port 0. Packets of this host are redirected to its
@@ -118,24 +102,38 @@ func (f family) refuse() []expr.Any {
 	return []expr.Any{&expr.Immediate{Register: r(0), Data: make([]byte, 2)}, &expr.Redir{RegisterProtoMin: r(0)}}
 }
 
+// markBit is set in the mark of a packet from the choice of its endpoint to
+// postrouting, where it is taken away again. Only the first packet of a connection
+// gets there.
+const markBit = 0x2000
+
+// setMark is the mark with the bit as it is said.
+func setMark(bit uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: r(0)},
+		&expr.Bitwise{SourceRegister: r(0), DestRegister: r(0), Len: 4, Mask: native(^uint32(markBit)), Xor: native(bit)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: r(0)},
+	}
+}
+
+func (f family) mark() []expr.Any { return setMark(markBit) }
+
 // masquerade gives packets that came by a frontend the address of the device they
 // leave by, unless they have it: answers have to come back here.
-func (f family) masquerade(side plan.Side) []expr.Any {
-	const dnat = 1 << 5 // IPS_DST_NAT
-	status := make([]byte, 4)
-	mask := append(status[:0:0], native(dnat)...)
-	return []expr.Any{
-		&expr.Ct{Key: expr.CtKeySTATUS, Register: r(0)},
-		&expr.Bitwise{SourceRegister: r(0), DestRegister: r(0), Len: 4, Mask: mask, Xor: status},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: r(0), Data: status},
+func (f family) masquerade() [][]expr.Any {
+	marked := []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: r(0)},
+		&expr.Bitwise{SourceRegister: r(0), DestRegister: r(0), Len: 4, Mask: native(markBit), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: r(0), Data: make([]byte, 4)},
+	}
+	away := []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: r(0)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: r(0), Data: append([]byte("lo"), make([]byte, 14)...)},
-		&expr.Ct{Key: expr.CtKeyDST, Direction: 0, Register: r(0)},
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r(f.words)},
-		&expr.Ct{Key: expr.CtKeyPROTODST, Direction: 0, Register: r(f.words + 1)},
-		f.lookup(frontends, side, 0, f.words+2),
 		&expr.Fib{Register: r(0), ResultADDRTYPE: true, FlagSADDR: true, FlagOIF: true},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: r(0), Data: native(unix.RTN_LOCAL)},
-		&expr.Masq{},
+	}
+	return [][]expr.Any{
+		slices.Concat(marked, away, setMark(0), []expr.Any{&expr.Masq{}}),
+		slices.Concat(marked, setMark(0)),
 	}
 }

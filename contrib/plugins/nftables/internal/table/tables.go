@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/plan"
 	"github.com/fairlead/fairlead/dataplane"
@@ -17,8 +20,9 @@ import (
 type Tables struct {
 	options  Options
 	families []family
-	made     bool                   // they are in the kernel
-	picks    map[bool]map[pick]bool // chains of classes, by "is IPv6"
+	made     bool                       // they are in the kernel
+	picks    map[bool]map[pick]bool     // chains that are there, by "is IPv6"
+	sticky   map[plan.Place]*plan.Entry // entries that have chains of their own
 
 	// These are kept: to close a connection after a transaction waits until the
 	// kernel has freed what that deleted, some 15 ms.
@@ -31,12 +35,6 @@ type Options struct {
 	Instance  string
 	Forwarded bool // leave the traffic of this host alone
 	NoIPv6    bool
-}
-
-// pick is a class on a side: a chain.
-type pick struct {
-	class
-	side plan.Side
 }
 
 // ErrDamaged is wrapped by what Check finds that is not as it was made.
@@ -81,7 +79,7 @@ func (t *Tables) Forget() { t.forget() }
 
 func (t *Tables) forget() {
 	t.made = false
-	t.picks = map[bool]map[pick]bool{false: {}, true: {}}
+	t.picks, t.sticky = map[bool]map[pick]bool{false: {}, true: {}}, make(map[plan.Place]*plan.Entry)
 }
 
 func (t *Tables) table(f family) *nftables.Table {
@@ -96,7 +94,7 @@ func (t *Tables) Load() (*Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw := make(elements)
+	raw, shapes := make(elements), make(map[bool]*handles)
 	for _, f := range t.families {
 		h, err := look(c, t.asker, t.table(f))
 		if err != nil {
@@ -106,25 +104,28 @@ func (t *Tables) Load() (*Content, error) {
 			return nil, nil // made anew
 		}
 		for _, id := range f.sets() {
-			if id.kind == affinity || id.kind == classes {
-				continue
-			}
 			if err := read(c, f.set(t.table(f), id.kind, id.side), id, raw); err != nil {
 				return nil, err
 			}
 		}
-		for _, side := range bothSides() {
-			if err := t.loadPicks(c, f, side); err != nil {
-				return nil, err
-			}
+		t.loadPicks(f, h)
+		shapes[f.v6] = h
+	}
+	content := decode(raw)
+	for at, e := range content.Entries {
+		if sticky(e) != nil {
+			t.sticky[at] = e
 		}
-		if t.misses(f, h) != nil {
+	}
+	for _, f := range t.families {
+		if t.misses(f, shapes[f.v6]) != nil {
+			t.forget()
 			return nil, nil
 		}
 	}
-	content := decode(raw)
 	mark, ok := decodeMark(raw)
 	if !ok {
+		t.forget()
 		return nil, nil
 	}
 	content.Mark = mark
@@ -138,31 +139,41 @@ func read(c *nftables.Conn, s *nftables.Set, id setID, into elements) error {
 		return fmt.Errorf("read set %s of table %s: %w", s.Name, s.Table.Name, err)
 	}
 	for _, e := range list {
-		into.put(id, e.Key, element{data: string(e.Val), comment: e.Comment})
+		data := string(e.Val)
+		if s.DataType == nftables.TypeVerdict {
+			data = chainIn(e.Val)
+		}
+		into.put(id, e.Key, element{data: data, comment: e.Comment})
 	}
 	return nil
 }
 
-// loadPicks finds the classes that have chains.
-func (t *Tables) loadPicks(c *nftables.Conn, f family, side plan.Side) error {
-	list, err := c.GetSetElements(f.set(t.table(f), classes, side))
+// chainIn is the chain of a verdict, whose attributes the library hands on as they are.
+func chainIn(verdict []byte) string {
+	ad, err := netlink.NewAttributeDecoder(verdict)
 	if err != nil {
-		return fmt.Errorf("read classes: %w", err)
+		return ""
 	}
-	for _, e := range list {
-		if len(e.Key) == 8 {
-			t.picks[f.v6][pick{classFrom(e.Key), side}] = true
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_VERDICT_CHAIN {
+			return ad.String()
 		}
 	}
-	return nil
+	return ""
 }
 
-// rules is how many rules the chain of a class has.
-func (f family) rules(p pick) int {
-	if p.slots == 0 {
-		return 1
+// loadPicks finds the chains for numbers of slots.
+func (t *Tables) loadPicks(f family, h *handles) {
+	for name := range h.chains {
+		for _, side := range bothSides() {
+			var p pick
+			if _, err := fmt.Sscanf(name, "pick-%d", &p.slots); err == nil {
+				if p.side = side; p.chain() == name {
+					t.picks[f.v6][p] = true
+				}
+			}
+		}
 	}
-	return len(f.pick(p.side, p.class))
 }
 
 // misses says what of the shape of a table is not there.
@@ -180,7 +191,16 @@ func (t *Tables) misses(f family, h *handles) error {
 		want[ch.Name] = len(ch.rules)
 	}
 	for p := range t.picks[f.v6] {
-		want[p.chain(p.side)] = f.rules(p)
+		want[p.chain()] = len(f.pick(p))
+	}
+	for at, e := range t.sticky {
+		if at.Addr.Addr().Is6() != f.v6 {
+			continue
+		}
+		want[stickyChain(at)] = len(e.Endpoints) + 1
+		for _, ep := range e.Endpoints {
+			want[endChain(at, ep.ID)] = len(f.end(at, ep, e.Sticky))
+		}
 	}
 	for name, rules := range want {
 		if have, there := h.chains[name]; !there || have != rules {
@@ -235,23 +255,41 @@ func (t *Tables) Counters() (Counters, error) {
 	if err != nil {
 		return nil, err
 	}
+	add := func(at plan.Place, id, n uint64) {
+		if all[at] == nil {
+			all[at] = make(map[uint64]uint64)
+		}
+		all[at][id] += n
+	}
 	for _, f := range t.families {
 		for _, side := range bothSides() {
-			id := setID{f.v6, endpoints, side}
-			list, err := c.GetSetElements(f.set(t.table(f), endpoints, side))
+			id := setID{f.v6, slots, side}
+			list, err := c.GetSetElements(f.set(t.table(f), slots, side))
 			if err != nil {
 				return nil, fmt.Errorf("read counters: %w", err)
 			}
 			for _, e := range list {
-				n := len(e.Key) - 8
-				at, ok := placeOf(id, string(e.Key[:max(0, n)]))
-				if !ok || e.Counter == nil {
-					continue
+				at, ok := placeOf(id, string(e.Key[:max(0, len(e.Key)-4)]))
+				end, err := strconv.ParseUint(e.Comment, 16, 64)
+				if ok && err == nil && e.Counter != nil {
+					add(at, end, e.Counter.Packets)
 				}
-				if all[at] == nil {
-					all[at] = make(map[uint64]uint64)
+			}
+		}
+	}
+	for at, e := range t.sticky {
+		f := familyOf(at)
+		for _, ep := range e.Endpoints {
+			rules, err := c.GetRules(t.table(f), &nftables.Chain{Name: endChain(at, ep.ID)})
+			if err != nil {
+				return nil, fmt.Errorf("read counters: %w", err)
+			}
+			for _, rule := range rules {
+				for _, part := range rule.Exprs {
+					if n, is := part.(*expr.Counter); is {
+						add(at, ep.ID, n.Packets)
+					}
 				}
-				all[at][bigEndian(e.Key[n:])] = e.Counter.Packets
 			}
 		}
 	}
@@ -363,11 +401,6 @@ func (t *Tables) build(c *nftables.Conn) error {
 		for _, ch := range f.chains(table, t.options.Forwarded) {
 			addChain(c, ch)
 		}
-		for _, side := range bothSides() {
-			if err := t.addPick(c, f, pick{side: side}); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }
@@ -377,16 +410,4 @@ func addChain(c *nftables.Conn, ch chain) {
 	for _, exprs := range ch.rules {
 		c.AddRule(&nftables.Rule{Table: ch.Table, Chain: &ch.Chain, Exprs: exprs})
 	}
-}
-
-// addPick adds the chain of a class.
-func (t *Tables) addPick(c *nftables.Conn, f family, p pick) error {
-	table := t.table(f)
-	if p.slots > 0 {
-		addChain(c, chain{nftables.Chain{Table: table, Name: p.chain(p.side)}, f.pick(p.side, p.class)})
-	}
-	t.picks[f.v6][p] = true
-	return c.SetAddElements(f.set(table, classes, p.side), []nftables.SetElement{{
-		Key: p.bytes(), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: p.chain(p.side)},
-	}})
 }

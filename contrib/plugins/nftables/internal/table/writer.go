@@ -2,10 +2,12 @@ package table
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/plan"
 )
 
 // maxTransaction bounds the elements of one transaction: the kernel holds its lock
@@ -18,8 +20,9 @@ type writer struct {
 	del, put elements
 	size     int // of del and put
 	ops      int
-	picks    map[bool]map[pick]bool // that are needed
-	begun    bool                   // a transaction was sent
+	picks    map[bool]map[pick]bool     // that are needed
+	sticky   map[plan.Place]*plan.Entry // what entries with affinity become; nil: they go
+	begun    bool                       // a transaction was sent
 }
 
 func newWriter(t *Tables) *writer {
@@ -30,7 +33,7 @@ func newWriter(t *Tables) *writer {
 
 func (w *writer) clear() {
 	w.del, w.put, w.size = make(elements), make(elements), 0
-	w.picks = map[bool]map[pick]bool{false: {}, true: {}}
+	w.picks, w.sticky = map[bool]map[pick]bool{false: {}, true: {}}, make(map[plan.Place]*plan.Entry)
 }
 
 // replace deletes what is in was only, and adds what is in is only.
@@ -72,8 +75,13 @@ func (w *writer) add(was, is elements) {
 // need makes sure of the chain that an entry goes to.
 func (w *writer) need(c Change) {
 	v6 := c.At.Addr.Addr().Is6()
-	if c.New != nil {
-		if p := (pick{classOf(c.New), c.At.Side}); !w.tables.picks[v6][p] {
+	was, is := w.tables.sticky[c.At], sticky(c.New)
+	if !was.Equal(is) {
+		w.sticky[c.At] = is
+		w.size++
+	}
+	if p := (pick{0, c.At.Side}); c.New != nil && is == nil && len(c.New.Slots) > 0 {
+		if p.slots = len(c.New.Slots); !w.tables.picks[v6][p] {
 			w.picks[v6][p] = true
 		}
 	}
@@ -137,12 +145,16 @@ func (w *writer) send() error {
 	}
 	for _, f := range t.families {
 		for p := range w.picks[f.v6] {
-			if t.picks[f.v6][p] {
-				continue
+			if !t.picks[f.v6][p] {
+				addChain(c, chain{nftables.Chain{Table: t.table(f), Name: p.chain()}, f.pick(p)})
+				t.picks[f.v6][p] = true
 			}
-			if err := t.addPick(c, f, p); err != nil {
-				return err
-			}
+		}
+	}
+	for at, is := range w.sticky {
+		f := familyOf(at)
+		if err := f.stickyBefore(c, t.table(f), at, t.sticky[at], is); err != nil {
+			return err
 		}
 	}
 	if t.made { // what is new has nothing to delete
@@ -159,8 +171,28 @@ func (w *writer) send() error {
 		return fmt.Errorf("table %s: %w", Name(t.options.Instance), err)
 	}
 	t.made, w.begun = true, true
+	// Before Linux 6.2 a chain cannot go in the transaction that takes the last way to it.
+	for at, is := range w.sticky {
+		f := familyOf(at)
+		f.stickyAfter(c, t.table(f), at, t.sticky[at], is)
+		if t.sticky[at] = is; is == nil {
+			delete(t.sticky, at)
+		}
+	}
+	if err := c.Flush(); err != nil {
+		t.forget()
+		t.Close()
+		return fmt.Errorf("table %s: %w", Name(t.options.Instance), err)
+	}
 	w.clear()
 	return nil
+}
+
+func familyOf(at plan.Place) family {
+	if at.Addr.Addr().Is6() {
+		return families()[1]
+	}
+	return families()[0]
 }
 
 // elements adds messages, of at most 64 KiB.
@@ -182,7 +214,11 @@ func (w *writer) elements(all elements, add func(*nftables.Set, []nftables.SetEl
 			return add(s, list)
 		}
 		for key, el := range set {
-			list = append(list, nftables.SetElement{Key: []byte(key), Val: []byte(el.data), Comment: el.comment})
+			e := nftables.SetElement{Key: []byte(key), Val: []byte(el.data), Comment: el.comment}
+			if id.kind == frontends {
+				e.Val, e.VerdictData = nil, &expr.Verdict{Kind: expr.VerdictGoto, Chain: el.data}
+			}
+			list = append(list, e)
 			if bytes += 40 + len(key) + len(el.data) + len(el.comment); bytes > most {
 				if err := flush(); err != nil {
 					return err
@@ -194,10 +230,4 @@ func (w *writer) elements(all elements, add func(*nftables.Set, []nftables.SetEl
 		}
 	}
 	return nil
-}
-
-func bigEndian(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
-
-func classFrom(key []byte) class {
-	return class{binary.NativeEndian.Uint32(key), binary.NativeEndian.Uint32(key[4:])}
 }

@@ -50,8 +50,10 @@ func TestKV(t *testing.T) {
 	if err != nil || !txn.Succeeded || string(txn.Responses[1].GetResponseRange().Kvs[0].Value) != "4" || txn.Responses[1].GetResponseRange().Header.Revision != txn.Header.Revision {
 		t.Fatalf("%v, %v", txn, err)
 	}
-	read, err := w.kv.Txn(w.ctx(), &pb.TxnRequest{Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("c")}}}},
-		Compare: []*pb.Compare{{Key: []byte("c"), Target: pb.Compare_VALUE, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Value{Value: []byte("9")}}}})
+	read, err := w.kv.Txn(w.ctx(), &pb.TxnRequest{
+		Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("c")}}}},
+		Compare: []*pb.Compare{{Key: []byte("c"), Target: pb.Compare_VALUE, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Value{Value: []byte("9")}}},
+	})
 	if err != nil || read.Succeeded || len(read.Responses) != 1 || read.Header.Revision != txn.Header.Revision {
 		t.Fatalf("%v, %v", read, err)
 	}

@@ -78,7 +78,6 @@ type Server struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when there is a newer view
-	leader  uint64        // known last; 0: none
 	lostAt  time.Time     // since when there is none
 	stop    chan struct{}
 	once    sync.Once

@@ -222,13 +222,10 @@ func (v *validator) store() {
 	v.pair("store.tls.cert", s.TLS.Cert, "store.tls.key", s.TLS.Key)
 }
 
-// dataplane checks the names. Of the L4 planes, of which two would capture the
-// same connections, only those of this repository are known before a plugin
-// runs; the plugin host checks the others.
+// dataplane checks the names. Whether two providers would capture the same
+// connections only they know, with their settings: the plugin host asks them.
 func (v *validator) dataplane() {
-	l4 := ""
 	for i, name := range v.cfg.Dataplane {
-		isL4 := slices.Contains([]string{"auto", "ebpf", "iptables", "nftables"}, name)
 		switch {
 		case !isPluginName(name):
 			v.failf("dataplane", "names the provider %s; a name has 1 to 63 lower-case letters, digits and hyphens", quote(name))
@@ -236,10 +233,6 @@ func (v *validator) dataplane() {
 			v.failf("dataplane", "holds off beside other names; set off alone, or remove it")
 		case slices.Index(v.cfg.Dataplane, name) < i:
 			v.failf("dataplane", "names %s twice; keep one", name)
-		case isL4 && l4 != "":
-			v.failf("dataplane", "names two L4 providers, %s and %s, which would capture the same connections; keep one", l4, name)
-		case isL4:
-			l4 = name
 		}
 	}
 	v.strayPlugins()

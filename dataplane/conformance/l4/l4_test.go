@@ -59,7 +59,7 @@ func TestNAT(t *testing.T) {
 // that has to reject it.
 func TestFlaws(t *testing.T) {
 	path := plane(t)
-	for flaw, check := range map[string]string{
+	for flaw, checks := range map[string]string{
 		"does-nothing":            "table.local-vip-tcp-v4",
 		"local-only":              "table.container-vip-tcp-v6",
 		"protocols-mixed":         "table.tcp-and-udp",
@@ -73,7 +73,10 @@ func TestFlaws(t *testing.T) {
 		"prefers-the-first":       "balance.3",
 		"weighs-nothing":          "balance.weights",
 		"two-steps":               "change.switch",
-		"keeps-flows":             "datagram.transitions",
+		"keeps-removed":           "change.removed",
+		"knows-no-foreign":        "client.foreign",
+		"forgets-all":             "datagram.restart",
+		"keeps-flows":             "datagram.transitions removal.udp",
 		"no-masquerade":           "client.hairpin-container",
 		"adopts-the-vip":          "client.ping",
 		"ill-when-empty":          "client.check",
@@ -84,21 +87,28 @@ func TestFlaws(t *testing.T) {
 		"silent-limit":            "life.limit",
 		"flushes-all":             "life.foreign",
 	} {
-		t.Run(flaw, func(t *testing.T) {
-			t.Parallel() // they wait most of the time
-			rejected(t, l4.Target{Exec: path, Env: []string{"FLAW=" + flaw}}, nat(), check)
-		})
+		for check := range strings.FieldsSeq(checks) {
+			t.Run(flaw+" "+check, func(t *testing.T) {
+				t.Parallel() // they wait most of the time
+				rejected(t, l4.Target{Exec: path, Env: []string{"FLAW=" + flaw}}, nat(), check)
+			})
+		}
 	}
 	// What a profile excludes is demanded of who does not exclude it.
-	for feature, check := range map[l4.Feature]string{
-		l4.Ends: "removal.left", l4.ConntrackFree: "client.conntrack", l4.Loopback: "table.local-loopback-tcp-v4", l4.Affinity: "balance.affinity",
+	for feature, checks := range map[l4.Feature][]string{
+		l4.Ends: {
+			"removal.dead-silent", "removal.dead-drained", "removal.left", "removal.drained", "removal.reconnected", "removal.container",
+		},
+		l4.ConntrackFree: {"client.conntrack"}, l4.Loopback: {"table.local-loopback-tcp-v4"}, l4.Affinity: {"balance.affinity", "balance.affinity-ends"},
 	} {
-		t.Run(string(feature), func(t *testing.T) {
-			t.Parallel()
-			p := nat()
-			delete(p.Without, feature)
-			rejected(t, l4.Target{Exec: path}, p, check)
-		})
+		for _, check := range checks {
+			t.Run(string(feature)+" "+check, func(t *testing.T) {
+				t.Parallel()
+				p := nat()
+				delete(p.Without, feature)
+				rejected(t, l4.Target{Exec: path}, p, check)
+			})
+		}
 	}
 }
 
@@ -110,7 +120,7 @@ func rejected(t *testing.T, target l4.Target, p l4.Profile, check string) {
 	}
 	r := report.Result(check)
 	if r.Outcome != conformance.Failed || r.Remedy == "" {
-		t.Errorf("%s did not reject it: %q (%s)", check, r.Outcome, r.Evidence)
+		t.Fatalf("%s did not reject it: %q (%s)", check, r.Outcome, r.Evidence)
 	}
 	t.Logf("%s rejected it: %s", check, r.Evidence)
 }

@@ -46,7 +46,7 @@ func removalChecks() []Check {
 		Remedy: "look into each network namespace", needs: []Feature{Ends, Containers}, run: removedFromContainer,
 	}, Check{
 		ID: "removal.udp", Demand: "A connected datagram socket that was led to a removed endpoint reports an error, or is led to another one; the next socket reaches another one.",
-		Remedy: "end connected datagram sockets too", needs: []Feature{Ends, UDP}, run: removedUDP,
+		Remedy: "end connected datagram sockets too, or forget what is tracked of them", needs: []Feature{UDP}, run: removedUDP,
 	})
 }
 

@@ -70,6 +70,14 @@ func (p *plane) Reconcile(_ context.Context, next *dataplane.Snapshot, delta dat
 		return r, nil
 	case "flushes-all":
 		_ = nft("flush ruleset")
+	case "keeps-removed":
+		e := next.Edit()
+		for svc := range p.now.Services() {
+			if e.Service(svc.Key) == nil {
+				e.Set(svc)
+			}
+		}
+		next = e.Done()
 	case "two-steps":
 		if err := p.remove(p.table); err != nil {
 			return r, err

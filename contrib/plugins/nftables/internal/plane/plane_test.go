@@ -382,6 +382,11 @@ func TestNftPrintsTheTables(t *testing.T) {
 // TestCounters: they count connections, and never fall, also when an endpoint goes
 // and when the tables are made anew.
 func TestCounters(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { counters(t, dataplane.Affinity{}) })
+	t.Run("affinity", func(t *testing.T) { counters(t, dataplane.Affinity{ByClient: true, TTL: time.Minute}) })
+}
+
+func counters(t *testing.T, affinity dataplane.Affinity) {
 	a := start(t, "counters", "")
 	one, two := serve(t, "127.0.0.1:0"), serve(t, "127.0.0.1:0")
 	total := func() (n uint64) {
@@ -405,12 +410,17 @@ func TestCounters(t *testing.T) {
 			c.Close()
 		}
 	}
-	a.says(func(e *dataplane.Editor) { e.Set(service("web", "10.200.4.10:80", dataplane.TCP, one, two)) })
+	set := func(endpoints ...string) {
+		svc := service("web", "10.200.4.10:80", dataplane.TCP, endpoints...)
+		svc.Affinity = affinity
+		a.says(func(e *dataplane.Editor) { e.Set(svc) })
+	}
+	set(one, two)
 	connect(20)
 	if n := total(); n != 20 {
 		t.Errorf("%d connections, want 20", n)
 	}
-	a.says(func(e *dataplane.Editor) { e.Set(service("web", "10.200.4.10:80", dataplane.TCP, one)) })
+	set(one)
 	connect(5)
 	if n := total(); n != 25 {
 		t.Errorf("%d connections after an endpoint went, want 25", n)

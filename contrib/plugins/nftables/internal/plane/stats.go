@@ -17,7 +17,7 @@ import (
 const connections = "connections"
 
 // tally makes numbers that only rise out of counters that come and go with their
-// elements.
+// elements. What an element counted after the last look is lost with it.
 type tally struct {
 	last  table.Counters
 	total map[dataplane.Key]*count
@@ -43,13 +43,13 @@ func (t *tally) add(now table.Counters, entries map[plan.Place]*plan.Entry) {
 			c = &count{byEndpoint: make(map[uint64]uint64)}
 			t.total[e.Service] = c
 		}
-		for id, n := range ends {
+		for what, n := range ends {
 			more := n
-			if was := t.last[at][id]; was <= n {
+			if was := t.last[at][what]; was <= n {
 				more = n - was
 			}
 			c.all += more
-			c.byEndpoint[id] += more
+			c.byEndpoint[what.Endpoint] += more
 		}
 	}
 	t.last = now

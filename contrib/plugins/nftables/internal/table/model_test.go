@@ -58,6 +58,18 @@ func TestKernelIsTheModel(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	tables := New(Options{Instance: "model"})
+	defer func() {
+		tables.Close()
+		found, err := Find()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range found {
+			if err := f.Remove(append(f.Tables, f.Keep...), nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
 	model, counts := make(map[plan.Place]*plan.Entry), make(map[dataplane.Key]int)
 	var was Mark
 	for step := range netspace.N(1000) {
@@ -107,11 +119,17 @@ func TestKernelIsTheModel(t *testing.T) {
 		look := New(Options{Instance: "model"})
 		c, err := look.Load()
 		look.Close()
+		look.Close()
 		if err != nil || c == nil {
 			t.Fatalf("step %d: %v, %v", step, c, err)
 		}
 		if c.Mark.State.Generation != was.State.Generation || !maps.Equal(c.Services, counts) || !maps.EqualFunc(c.Entries, model, (*plan.Entry).Equal) {
 			t.Fatalf("step %d: the kernel holds\n%+v\n%v\nwant\n%+v\n%v", step, c.Entries, c.Services, model, counts)
+		}
+		for v6, o := range look.orphans {
+			if len(o.chains)+len(o.sets) > 0 {
+				t.Fatalf("step %d: IPv6 %t: nobody uses %v", step, v6, o)
+			}
 		}
 		want := make(elements)
 		for at, e := range model {
@@ -121,16 +139,6 @@ func TestKernelIsTheModel(t *testing.T) {
 			if id.kind <= slots && len(set) != len(want[id]) {
 				t.Fatalf("step %d: set %s holds %d elements, want %d", step, id.name(), len(set), len(want[id]))
 			}
-		}
-	}
-	tables.Close()
-	found, err := Find()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range found {
-		if err := f.Remove(append(f.Tables, f.Keep...), nil); err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/nftables"
@@ -68,18 +69,14 @@ func (f family) stickyBefore(c *nftables.Conn, t *nftables.Table, at plan.Place,
 		}
 		end := &nftables.Chain{Table: t, Name: endChain(at, ep.ID)}
 		c.AddChain(end)
-		if there {
-			c.FlushChain(end)
-		}
+		c.FlushChain(end) // a process that was killed may have left one
 		for _, exprs := range f.end(at, ep, is.Sticky) {
 			c.AddRule(&nftables.Rule{Table: t, Chain: end, Exprs: exprs})
 		}
 	}
 	main := &nftables.Chain{Table: t, Name: stickyChain(at)}
 	c.AddChain(main)
-	if was != nil {
-		c.FlushChain(main)
-	}
+	c.FlushChain(main)
 	for _, ep := range is.Endpoints {
 		c.AddRule(&nftables.Rule{Table: t, Chain: main, Exprs: []expr.Any{
 			f.load(0, f.srcAt),
@@ -139,4 +136,52 @@ func (f family) stickyAfter(c *nftables.Conn, t *nftables.Table, at plan.Place, 
 		c.DelChain(&nftables.Chain{Table: t, Name: endChain(at, ep.ID)})
 		c.DelSet(f.clients(t, at, ep.ID))
 	}
+}
+
+// orphans are chains and sets of entries with affinity that are no more, left by a
+// process that was killed between two transactions.
+type orphans struct{ chains, sets []string }
+
+func (t *Tables) findOrphans(f family, h *handles) {
+	used := make(map[string]bool)
+	for at, e := range t.sticky {
+		used[stickyChain(at)] = true
+		for _, ep := range e.Endpoints {
+			used[endChain(at, ep.ID)], used[clientSet(at, ep.ID)] = true, true
+		}
+	}
+	var o orphans
+	for name := range h.chains {
+		if strings.HasPrefix(name, "sticky-") && !used[name] {
+			o.chains = append(o.chains, name)
+		}
+	}
+	for name := range h.sets {
+		if strings.HasPrefix(name, "clients-") && !used[name] {
+			o.sets = append(o.sets, name)
+		}
+	}
+	t.orphans[f.v6] = o
+}
+
+// dropOrphans removes them. What one of them goes to has to be left by it first.
+func (t *Tables) dropOrphans(c *nftables.Conn) error {
+	for _, f := range t.families {
+		for _, name := range t.orphans[f.v6].chains {
+			c.FlushChain(&nftables.Chain{Table: t.table(f), Name: name})
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return err
+	}
+	for _, f := range t.families {
+		for _, name := range t.orphans[f.v6].chains {
+			c.DelChain(&nftables.Chain{Table: t.table(f), Name: name})
+		}
+		for _, name := range t.orphans[f.v6].sets {
+			c.DelSet(&nftables.Set{Table: t.table(f), Name: name})
+		}
+	}
+	clear(t.orphans)
+	return c.Flush()
 }

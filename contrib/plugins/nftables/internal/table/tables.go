@@ -2,6 +2,7 @@ package table
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,6 +24,7 @@ type Tables struct {
 	made     bool                       // they are in the kernel
 	picks    map[bool]map[pick]bool     // chains that are there, by "is IPv6"
 	sticky   map[plan.Place]*plan.Entry // entries that have chains of their own
+	orphans  map[bool]orphans
 
 	// These are kept: to close a connection after a transaction waits until the
 	// kernel has freed what that deleted, some 15 ms.
@@ -80,6 +82,7 @@ func (t *Tables) Forget() { t.forget() }
 func (t *Tables) forget() {
 	t.made = false
 	t.picks, t.sticky = map[bool]map[pick]bool{false: {}, true: {}}, make(map[plan.Place]*plan.Entry)
+	t.orphans = make(map[bool]orphans)
 }
 
 func (t *Tables) table(f family) *nftables.Table {
@@ -122,6 +125,7 @@ func (t *Tables) Load() (*Content, error) {
 			t.forget()
 			return nil, nil
 		}
+		t.findOrphans(f, shapes[f.v6])
 	}
 	mark, ok := decodeMark(raw)
 	if !ok {
@@ -242,8 +246,16 @@ func (t *Tables) Check() error {
 	return nil
 }
 
-// Counters are how often connections and datagrams were led to endpoints.
-type Counters map[plan.Place]map[uint64]uint64
+// Counters are how often connections and datagrams were led somewhere. Each begins at 0
+// when its element does.
+type Counters map[plan.Place]map[Counted]uint64
+
+// Counted is what has a counter: a slot that leads to an endpoint, or with affinity
+// the endpoint itself, as slot -1.
+type Counted struct {
+	Endpoint uint64
+	Slot     int
+}
 
 // Counters reads them.
 func (t *Tables) Counters() (Counters, error) {
@@ -255,11 +267,11 @@ func (t *Tables) Counters() (Counters, error) {
 	if err != nil {
 		return nil, err
 	}
-	add := func(at plan.Place, id, n uint64) {
+	add := func(at plan.Place, what Counted, n uint64) {
 		if all[at] == nil {
-			all[at] = make(map[uint64]uint64)
+			all[at] = make(map[Counted]uint64)
 		}
-		all[at][id] += n
+		all[at][what] = n
 	}
 	for _, f := range t.families {
 		for _, side := range bothSides() {
@@ -269,10 +281,11 @@ func (t *Tables) Counters() (Counters, error) {
 				return nil, fmt.Errorf("read counters: %w", err)
 			}
 			for _, e := range list {
-				at, ok := placeOf(id, string(e.Key[:max(0, len(e.Key)-4)]))
+				n := max(0, len(e.Key)-4)
+				at, ok := placeOf(id, string(e.Key[:n]))
 				end, err := strconv.ParseUint(e.Comment, 16, 64)
 				if ok && err == nil && e.Counter != nil {
-					add(at, end, e.Counter.Packets)
+					add(at, Counted{end, int(binary.NativeEndian.Uint32(e.Key[n:]))}, e.Counter.Packets)
 				}
 			}
 		}
@@ -287,7 +300,7 @@ func (t *Tables) Counters() (Counters, error) {
 			for _, rule := range rules {
 				for _, part := range rule.Exprs {
 					if n, is := part.(*expr.Counter); is {
-						add(at, ep.ID, n.Packets)
+						add(at, Counted{ep.ID, -1}, n.Packets)
 					}
 				}
 			}
@@ -374,6 +387,11 @@ func (t *Tables) Sync(ctx context.Context, found *Content, entries map[plan.Plac
 		w.need(Change{At: at, New: e})
 		if err := w.pause(ctx, was); err != nil {
 			return w.ops, err
+		}
+	}
+	for at := range t.sticky {
+		if entries[at] == nil {
+			w.need(Change{At: at})
 		}
 	}
 	one := make(elements)

@@ -2,6 +2,7 @@ package table
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/nftables"
@@ -171,6 +172,7 @@ func (w *writer) send() error {
 		return fmt.Errorf("table %s: %w", Name(t.options.Instance), err)
 	}
 	t.made, w.begun = true, true
+	err = t.dropOrphans(c)
 	// Before Linux 6.2 a chain cannot go in the transaction that takes the last way to it.
 	for at, is := range w.sticky {
 		f := familyOf(at)
@@ -179,7 +181,7 @@ func (w *writer) send() error {
 			delete(t.sticky, at)
 		}
 	}
-	if err := c.Flush(); err != nil {
+	if err := errors.Join(err, c.Flush()); err != nil {
 		t.forget()
 		t.Close()
 		return fmt.Errorf("table %s: %w", Name(t.options.Instance), err)

@@ -30,6 +30,10 @@ func cleanupChecks() []Check {
 			Remedy: "what is not there is not an error", run: cleanupIdempotent,
 		},
 		{
+			ID: "cleanup.linger", Demand: "Cleanup with linger leaves PENDING objects at most, and without it those go, too.",
+			Remedy: "let stay only what connections under way need, and remove it when linger is not set", run: cleanupLinger,
+		},
+		{
 			ID: "cleanup.unknown", Demand: "An unknown CleanupScope or ShutdownPolicy is answered with INVALID_ARGUMENT, and does nothing.",
 			Remedy: "refuse what you do not know: a guess removes something", run: cleanupUnknown,
 		},
@@ -188,6 +192,40 @@ func cleanupIdempotent(ctx context.Context, k *kit) error {
 			if n > 0 && i.GetResult() == pb.CleanupResult_CLEANUP_RESULT_REMOVED {
 				return failf("Cleanup number %d removed %s once more", n+1, i.GetObject())
 			}
+		}
+	}
+	return k.cleaned(ctx)
+}
+
+func cleanupLinger(ctx context.Context, k *kit) error {
+	if err := k.open(ctx, several(3)); err != nil {
+		return err
+	}
+	r := k.owned()
+	r.Linger = true
+	items, err := k.cleanup(ctx, r)
+	if err != nil {
+		return err
+	}
+	pending := 0
+	for _, i := range items {
+		if i.GetResult() != pb.CleanupResult_CLEANUP_RESULT_PENDING {
+			continue
+		}
+		if pending++; i.GetMessage() == "" {
+			return failf("Cleanup leaves %s for now, and does not say what it waits for", i.GetObject())
+		}
+	}
+	k.note("%d objects stay for connections", pending)
+	if err := k.seesIfCan(ctx, "Cleanup with linger", programmed{}); err != nil {
+		return err
+	}
+	if items, err = k.cleanup(ctx, k.owned()); err != nil {
+		return err
+	}
+	for _, i := range items {
+		if i.GetResult() == pb.CleanupResult_CLEANUP_RESULT_PENDING {
+			return failf("Cleanup without linger leaves %s", i.GetObject())
 		}
 	}
 	return k.cleaned(ctx)

@@ -132,6 +132,19 @@ func (t tidy) Cleanup(ctx context.Context, r *pb.CleanupRequest) (*pb.CleanupRes
 	return t.inner.Cleanup(ctx, all)
 }
 
+// sticky never lets go of a rule.
+type sticky struct{ inner }
+
+func lingersOn(i inner) inner { return sticky{i} }
+
+func (s sticky) Cleanup(ctx context.Context, r *pb.CleanupRequest) (*pb.CleanupResponse, error) {
+	m, err := s.inner.Cleanup(ctx, r)
+	if err == nil && !r.GetDryRun() {
+		m.Items = append(m.Items, &pb.CleanupItem{Object: "rule", Result: pb.CleanupResult_CLEANUP_RESULT_PENDING, Message: "two connections"})
+	}
+	return m, err
+}
+
 // wet runs for real, and says that it would.
 type wet struct{ inner }
 

@@ -84,6 +84,7 @@ func flaws() []flaw {
 		{name: "counters-fall", check: "stats.monotonic", service: countersFall},
 		{name: "endless-drain", check: "drain.ends", service: endlessDrain},
 		{name: "cleanup-takes-others", check: "cleanup.others", service: cleanupTakesOthers},
+		{name: "lingers-on", check: "cleanup.linger", service: lingersOn},
 		{name: "dry-run-removes", check: "cleanup.dry-run", service: dryRunRemoves},
 
 		// The process.

@@ -411,3 +411,24 @@ func TestSetTellsWhoVanished(t *testing.T) {
 		t.Errorf("removed: %+v", c)
 	}
 }
+
+// TestServiceIDsAreNotUsedAgain, not by the next process either, when the last service
+// has gone: sockets remember the id.
+func TestServiceIDsAreNotUsedAgain(t *testing.T) {
+	size := Size{Frontends: [Families]uint32{3, 1}, Services: 4, Slots: [Families]uint32{8, 8}}
+	k := newTwin(size)
+	table := NewTable(k, size)
+	var last uint32
+	for range 5 {
+		c, err := table.Set(key(1), Plan{}, nil)
+		if err != nil || c.ID <= last {
+			t.Fatalf("id %d after %d, %v", c.ID, last, err)
+		}
+		last = c.ID
+		table.Remove(key(1))
+		table.Finish()
+		if table, err = Adopt(k, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -5,7 +5,9 @@
 #
 #   scripts/setup.sh            what make dev and make test need
 #   scripts/setup.sh generate   what make generate needs as well
-#   scripts/setup.sh bench      what make bench-l7 needs as well; their services stay off
+#   scripts/setup.sh bench      what make bench-l7 needs as well
+#
+# What is installed that is a service stays off.
 set -euo pipefail
 
 # need WHAT PACKAGE WHY: WHAT is a command, or a file if it begins with a slash.
@@ -38,6 +40,8 @@ need /usr/include/bpf/bpf_helpers.h libbpf-dev "the sources of bpf include it"
 need /usr/bin/python3 python3 "test/e2e runs the data plane in Python"
 need /usr/lib/python3/dist-packages/grpc python3-grpcio "test/e2e runs the data plane in Python"
 need /usr/lib/python3/dist-packages/google/protobuf python3-protobuf "test/e2e runs the data plane in Python"
+need etcdctl etcd-client "test/interop runs it on Fairlead"
+need etcd etcd-server "test/interop compares with it"
 if [[ ${1:-} == generate ]]; then
 	need protoc protobuf-compiler "make generate compiles the .proto files"
 	need /usr/include/google/protobuf/timestamp.proto libprotobuf-dev "the .proto files import it"
@@ -50,7 +54,14 @@ fi
 ((${#missing[@]})) || exit 0
 
 # Packages of servers start them and let them start at boot, nginx on port 80 of
-# every address. Only their programs are wanted here.
+# every address. Only their programs are wanted here. service_of PACKAGE is empty
+# for what is no server.
+service_of() {
+	case $1 in
+	nginx | haproxy) echo "$1" ;;
+	etcd-server) echo etcd ;;
+	esac
+}
 policy=/usr/sbin/policy-rc.d
 hold_services() {
 	[[ ! -e $policy ]] || return 0
@@ -59,9 +70,10 @@ hold_services() {
 	chmod 755 "$policy"
 }
 disable_services() {
-	local service
-	for service in "${missing[@]}"; do
-		[[ $service == nginx || $service == haproxy ]] || continue
+	local package service
+	for package in "${missing[@]}"; do
+		service=$(service_of "$package")
+		[[ -n $service ]] || continue
 		if command -v systemctl >/dev/null; then
 			systemctl disable --quiet "$service" >>"$log" 2>&1
 		else
@@ -80,11 +92,11 @@ else
 	echo "setup: installing ${missing[*]}"
 	log=$(mktemp)
 	trap 'rm -f "$log"' EXIT
-	[[ ${1:-} == bench ]] && hold_services
+	hold_services
 	if ! { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 </dev/null; then
 		cat "$log" >&2
 		echo "setup: apt-get could not install ${missing[*]}; going on without" >&2
-	elif [[ ${1:-} == bench ]]; then
+	else
 		disable_services
 	fi
 fi

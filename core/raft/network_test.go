@@ -134,7 +134,7 @@ func (w *wire) Stop() {
 
 // group is servers in this process, with disks of their own.
 type group struct {
-	t     *testing.T
+	t     testing.TB
 	net   *network
 	dirs  map[uint64]string
 	disks map[uint64]func(disk.FS) disk.FS
@@ -143,7 +143,7 @@ type group struct {
 	tick  time.Duration
 }
 
-func newGroup(t *testing.T, n int, sizes Sizes) *group {
+func newGroup(t testing.TB, n int, sizes Sizes) *group {
 	g := &group{
 		t: t, net: newNetwork(), dirs: map[uint64]string{}, disks: map[uint64]func(disk.FS) disk.FS{}, hosts: map[uint64]*Host{},
 		sizes: sizes, tick: 20 * time.Millisecond,
@@ -225,7 +225,7 @@ func (g *group) up() []*Host {
 	return out
 }
 
-func until(t *testing.T, what string, ok func() bool) {
+func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -238,7 +238,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func soon(t *testing.T) context.Context {
+func soon(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -268,7 +268,7 @@ func (g *group) get(h *Host, key string) string {
 	return valueIn(g.t, v, key)
 }
 
-func valueIn(t *testing.T, v *store.View, key string) string {
+func valueIn(t testing.TB, v *store.View, key string) string {
 	t.Helper()
 	r, err := v.Range(store.User, store.RangeOp{Range: store.Range{Key: key}})
 	if err != nil {

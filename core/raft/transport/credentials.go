@@ -1,0 +1,75 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+
+	"google.golang.org/grpc/credentials"
+	grpcpeer "google.golang.org/grpc/peer"
+
+	"github.com/fairlead/fairlead/core/identity"
+)
+
+// authInfo says who is at the other end of a connection. Who it is is found out
+// once: a connection goes on when the certificate that began it has run out.
+type authInfo struct {
+	credentials.CommonAuthInfo
+	node string
+}
+
+// AuthType implements credentials.AuthInfo.
+func (authInfo) AuthType() string { return "fairlead" }
+
+// PeerNode returns the node that a call comes from, verified; false if the call
+// did not come by a Port.
+func PeerNode(ctx context.Context) (node string, ok bool) {
+	p, ok := grpcpeer.FromContext(ctx)
+	if !ok {
+		return "", false
+	}
+	info, ok := p.AuthInfo.(authInfo)
+	return info.node, ok
+}
+
+// secured finishes the handshake of a connection.
+func secured(ctx context.Context, k *identity.Keeper, c *tls.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, nil, err
+	}
+	node, err := k.Peer(c.ConnectionState())
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, authInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, node}, nil
+}
+
+// clientCredentials are for connections to one node.
+type clientCredentials struct {
+	keeper *identity.Keeper
+	node   string
+}
+
+var _ credentials.TransportCredentials = clientCredentials{}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (c clientCredentials) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return secured(ctx, c.keeper, tls.Client(raw, c.keeper.Client(c.node)))
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (clientCredentials) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errOneSided
+}
+
+// Info implements credentials.TransportCredentials.
+func (clientCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c clientCredentials) Clone() credentials.TransportCredentials { return c }
+
+// OverrideServerName implements credentials.TransportCredentials: names of hosts
+// mean nothing here.
+func (clientCredentials) OverrideServerName(string) error { return nil }

@@ -1,0 +1,2 @@
+// Package transportpb is what transport.proto is compiled to.
+package transportpb

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -51,6 +52,9 @@ func (a *app) runAgent(cmd *cobra.Command, file string) error {
 	load := func() (agent.Loaded, error) { return a.load(file, cmd.Flags()) }
 	loaded, err := load()
 	if err != nil {
+		if ofFlags(err) {
+			return &usageError{command: cmd.CommandPath(), err: err}
+		}
 		return err
 	}
 	log, level, err := agent.NewLogger(loaded.Config.Log, a.env.Stderr)
@@ -79,6 +83,17 @@ func (a *app) runAgent(cmd *cobra.Command, file string) error {
 		received = c
 	}
 	return node.Run(cmd.Context(), received)
+}
+
+// ofFlags reports whether all that is wrong with a configuration is wrong with flags.
+func ofFlags(err error) bool {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		all := joined.Unwrap()
+		return len(all) > 0 && !slices.ContainsFunc(all, func(e error) bool { return !ofFlags(e) })
+	}
+	var one *config.Error
+	return errors.As(err, &one) && one.Origin.Layer == config.LayerFlag
 }
 
 // load reads the configuration that an agent started with these flags has.

@@ -230,3 +230,26 @@ func TestValidateJSON(t *testing.T) {
 		t.Errorf("%d: %+v", code, got)
 	}
 }
+
+// A wrong value is wrong usage where it is a flag's, and a failure elsewhere.
+func TestAgentWithAWrongValue(t *testing.T) {
+	for _, test := range []struct {
+		env  string
+		args []string
+		code int
+	}{
+		{"", []string{"--gossip.profile", "moon"}, ExitUsage},
+		{"", []string{"--gossip.profile", "moon", "--node.name", "?"}, ExitUsage},
+		{"FAIRLEAD_GOSSIP_PROFILE=moon", nil, ExitFailed},
+		{"FAIRLEAD_GOSSIP_PROFILE=moon", []string{"--node.name", "?"}, ExitFailed},
+	} {
+		c := newCommand(t)
+		if test.env != "" {
+			c.setenv(test.env)
+		}
+		code := c.run(append(agentArgs(shortDir(t), "n1"), test.args...)...)
+		if code != test.code || strings.Contains(c.err.String(), "--help") != (test.code == ExitUsage) {
+			t.Errorf("%s %v: code %d: %s", test.env, test.args, code, c.err.String())
+		}
+	}
+}

@@ -13,10 +13,12 @@ type clients struct {
 	uses   uint64
 	bytes  int64 // of all results
 	digest Digest
+	views  uint64 // that were taken
 }
 
-// client is immutable.
+// client is immutable once a view that has it was taken.
 type client struct {
+	since   uint64 // clients.views when it was made
 	done    uint64
 	used    uint64 // rises with each use of any client
 	results *btree.Map[uint64, kept]
@@ -34,6 +36,7 @@ func newClients() *clients {
 }
 
 func (c *clients) snapshot() *clients {
+	c.views++
 	out := *c
 	out.byID, out.byUse = c.byID.Copy(), c.byUse.Copy()
 	return &out
@@ -65,7 +68,7 @@ func (c *clients) register(id ClientID) {
 	if _, ok := c.byID.Get(key); ok {
 		return
 	}
-	c.put(key, &client{results: &btree.Map[uint64, kept]{}})
+	c.put(key, &client{since: c.views, results: &btree.Map[uint64, kept]{}})
 	c.shrink()
 }
 
@@ -76,7 +79,11 @@ func (c *clients) note(id Client, r Result) {
 	if !ok {
 		return // Invariant: look refused it
 	}
-	next := &client{done: max(old.done, min(id.Done, id.Sequence-1)), results: old.results.Copy(), bytes: old.bytes}
+	used, next := old.used, old
+	if old.since != c.views { // a view has it
+		next = &client{since: c.views, done: old.done, results: old.results.Copy(), bytes: old.bytes}
+	}
+	next.done = max(old.done, min(id.Done, id.Sequence-1))
 	for {
 		sequence, k, ok := next.results.Min()
 		if !ok || sequence > next.done {
@@ -92,7 +99,7 @@ func (c *clients) note(id Client, r Result) {
 	next.bytes += k.bytes
 	c.bytes += k.bytes
 	c.digest.add(digestOfResult(key, id.Sequence))
-	c.byUse.Delete(old.used)
+	c.byUse.Delete(used)
 	c.put(key, next)
 	c.shrink()
 }

@@ -26,14 +26,14 @@ const vipOfWeb = "10.200.0.10:80"
 type led struct {
 	*agent
 	cgroup string
-	mounts int // a process with a BPF file system of its own, in which the agent's lives meet
+	mounts int // a process with a BPF file system and a /run of its own, in which the agent's lives meet
 }
 
 // newLed gives an agent of a fleet the data plane. Nothing is started.
 func newLed(a *agent, services ...object) *led {
 	a.t.Helper()
 	l := &led{agent: a, cgroup: netns.Cgroup(a.t)}
-	mount := "mount --make-rprivate / && mount -t bpf bpf /sys/fs/bpf && echo mounted && exec sleep 3600"
+	mount := "mount --make-rprivate / && mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /run && echo mounted && exec sleep 3600"
 	holder := a.node.Start("unshare", []string{"-m", "sh", "-e", "-c", mount})
 	l.mounts = holder.Pid()
 	a.eventually(5*time.Second, "a BPF file system", func() error {

@@ -2,12 +2,19 @@ package iptables
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/fairlead/fairlead/dataplane"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/test/netns"
 )
@@ -81,4 +88,48 @@ func TestProbeNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 	t.Errorf("the missing feature is not named: %+v", report.Checks)
+}
+
+// TestProbeWithoutRights: a process without capabilities is told which it needs, with
+// either variant.
+func TestProbeWithoutRights(t *testing.T) {
+	netns.Isolated(t)
+	path := build(t)
+	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []int{0, 65534} {
+		dir, err := os.MkdirTemp("", "it-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		if err := os.Chown(dir, uid, -1); err != nil {
+			t.Fatal(err)
+		}
+		user := []string{fmt.Sprint("--reuid=", uid), "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"}
+		socket := filepath.Join(dir, "s")
+		cmd := exec.Command("setpriv", append(user, path, "--listen", "unix:"+socket)...)
+		cmd.Stderr = t.Output()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+		conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		r, err := pb.NewDataPlaneProviderClient(conn).Probe(ctx, &pb.ProbeRequest{}, grpc.WaitForReady(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := r.GetChecks()[len(r.GetChecks())-1]
+		if r.GetVerdict() != pb.Verdict_VERDICT_UNSUPPORTED || !strings.Contains(last.GetRemedy(), "CAP_NET_ADMIN") {
+			t.Errorf("%v: %v", user, r)
+		}
+		t.Logf("%v: %s: %s", user, last.GetId(), last.GetReason())
+	}
 }

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 
 	"google.golang.org/grpc/credentials"
@@ -54,7 +55,36 @@ var _ credentials.TransportCredentials = clientCredentials{}
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (c clientCredentials) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return secured(ctx, c.keeper, tls.Client(raw, c.keeper.Client(c.node)))
+	conn, info, err := secured(ctx, c.keeper, tls.Client(raw, c.keeper.Client(c.node)))
+	if err != nil {
+		return nil, nil, err
+	}
+	// In TLS 1.3 this side is done before the other one has looked at the
+	// certificate. What it thinks of it is there before its first byte, which in
+	// HTTP/2 does not wait for anything; who writes before may find the connection
+	// closed, and not why.
+	begun := &begun{Conn: conn}
+	defer context.AfterFunc(ctx, func() { _ = raw.Close() })()
+	if _, err := io.ReadFull(conn, begun.first[:]); err != nil {
+		return nil, nil, cause(ctx, err)
+	}
+	return begun, info, nil
+}
+
+// begun is a connection of which the first byte was read already.
+type begun struct {
+	net.Conn
+	first [1]byte
+	given bool
+}
+
+// Read implements net.Conn.
+func (b *begun) Read(p []byte) (int, error) {
+	if b.given || len(p) == 0 {
+		return b.Conn.Read(p)
+	}
+	b.given = true
+	return copy(p, b.first[:]), nil
 }
 
 // ServerHandshake implements credentials.TransportCredentials.

@@ -306,7 +306,10 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%v arrived as %v", c.err, err)
 		}
 	}
-	b.answered = func(ctx context.Context, _ raft.Question) (raft.Answer, error) { <-ctx.Done(); return raft.Answer{}, ctx.Err() }
+	b.answered = func(ctx context.Context, _ raft.Question) (raft.Answer, error) {
+		<-ctx.Done()
+		return raft.Answer{}, ctx.Err()
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := a.Ask(ctx, 2, raft.Question{Room: new(true)}); err == nil {

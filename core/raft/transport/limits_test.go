@@ -1,0 +1,228 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/fairlead/fairlead/core/identity"
+	"github.com/fairlead/fairlead/core/raft"
+	"github.com/fairlead/fairlead/core/raft/transport/transportpb"
+)
+
+func TestLimitsOfConfig(t *testing.T) {
+	for bytes, ok := range map[int]bool{0: true, 64 << 10: true, 64<<10 - 1: false, 16 << 20: true, 16<<20 + 1: false, -1: false} {
+		l := Limits{FrameBytes: bytes}
+		if err := l.complete(); (err == nil) != ok {
+			t.Errorf("frames of %d bytes: %v", bytes, err)
+		}
+	}
+	var l Limits
+	if err := l.complete(); err != nil || l.FrameBytes != 4<<20 || l.Handshakes != 32 {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+// A frame of the allowed size is taken, and one that is a byte larger is not.
+func TestFrameCap(t *testing.T) {
+	n := newNetwork(t)
+	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
+	conn, err := (&link{t: a.Transport, to: 2}).open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	send := func(frame int) error {
+		ctx, cancel := context.WithCancel(a.greet(soon(t), 2))
+		defer cancel()
+		out, err := transportpb.NewTransportClient(conn).Messages(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A message that is not complete yet. Tag and length of the field take 5 bytes.
+		data := append(binary.AppendUvarint(nil, 8<<20), make([]byte, frame)...)[:frame-5]
+		_ = out.Send(&transportpb.MessagesRequest{Data: data}) // what becomes of it is said below
+		_, err = out.CloseAndRecv()
+		return err
+	}
+	if err := send(4 << 20); err != nil {
+		t.Errorf("a frame of 4 MiB: %v", err)
+	}
+	if err := send(4<<20 + 1); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a frame of 4 MiB and a byte: %v", err)
+	}
+	if len(b.received) != 0 {
+		t.Error("a message came through")
+	}
+}
+
+// A frame is refused by its length, before it is there and before there is room
+// for it.
+func TestFrameIsRefusedByItsLength(t *testing.T) {
+	n := newNetwork(t)
+	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
+	client := &http2.Transport{
+		DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
+			d := tls.Dialer{Config: a.keeper.Client("n2")}
+			return d.DialContext(ctx, network, addr)
+		},
+	}
+	defer client.CloseIdleConnections()
+	header := binary.BigEndian.AppendUint32([]byte{0}, 1<<30) // not compressed; a GiB follows, or does not
+	body, write := io.Pipe()
+	defer write.Close()
+	go func() { _, _ = write.Write(header) }()
+	r, err := http.NewRequestWithContext(soon(t), http.MethodPost, "https://"+b.proxy.address()+transportpb.Transport_Messages_FullMethodName, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{
+		"Content-Type": {"application/grpc"}, "Te": {"trailers"},
+		clusterKey: {"abcd"}, fromKey: {"1"}, toKey: {"2"},
+	}
+	answer, err := client.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, answer.Body) // the trailers come after it
+	_ = answer.Body.Close()
+	if got := answer.Trailer.Get("Grpc-Status"); got != "8" {
+		t.Errorf("status %q: %s", got, answer.Trailer.Get("Grpc-Message"))
+	}
+}
+
+// Nobody is served who did not show who it is, whatever is called.
+func TestNoCallBeforeTheHandshake(t *testing.T) {
+	n := newNetwork(t)
+	_, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
+	b.answered = func(context.Context, raft.Question) (raft.Answer, error) {
+		t.Error("a question came through")
+		return raft.Answer{}, nil
+	}
+	call := func(config *tls.Config) {
+		client := &http2.Transport{DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
+			d := tls.Dialer{Config: config}
+			return d.DialContext(ctx, network, addr)
+		}}
+		defer client.CloseIdleConnections()
+		r, err := http.NewRequestWithContext(soon(t), http.MethodPost, "https://"+b.proxy.address()+transportpb.Transport_Ask_FullMethodName, bytes.NewReader(make([]byte, 5)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Content-Type": {"application/grpc"}, clusterKey: {"abcd"}, fromKey: {"1"}, toKey: {"2"}}
+		if answer, err := client.RoundTrip(r); err == nil {
+			_ = answer.Body.Close()
+			t.Error("there is an answer")
+		}
+	}
+	call(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	stranger, err := identity.NewKeeper("prod", "n1", []identity.Secret{secretOf(t, 5)}, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := stranger.Client("")
+	theirs.VerifyConnection = nil // it would not believe us either
+	call(theirs)
+	plain, err := net.Dial("tcp", b.proxy.address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := plain.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := io.ReadAll(plain); bytes.Contains(got, []byte("grpc")) {
+		t.Errorf("%q", got)
+	}
+}
+
+// A service at a server that is not a Port's trusts nobody.
+func TestOtherServersTrustNobody(t *testing.T) {
+	n := newNetwork(t)
+	a := n.wire(wireSpec{id: 1})
+	if _, err := a.admit(t.Context()); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("%v", err)
+	}
+	var _ grpc.ServiceRegistrar = a.port
+}
+
+// So many connections may wait for their handshake and no more; who waits for
+// longer than 5 s makes room.
+func TestHandshakes(t *testing.T) {
+	n := newNetwork(t)
+	accepted := make(chan struct{}, 16)
+	a := n.wire(wireSpec{id: 1})
+	b := n.wire(wireSpec{id: 2, limits: Limits{Handshakes: 3}, listen: func(l net.Listener) net.Listener { return counting{l, accepted} }})
+	began := time.Now()
+	for range 3 {
+		idle, err := net.Dial("tcp", b.proxy.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer idle.Close()
+		next(t, "a connection", accepted)
+	}
+	fourth, err := net.Dial("tcp", b.proxy.target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fourth.Close()
+	if err := fourth.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fourth.Read(make([]byte, 1)); err == nil || time.Since(began) > ioTimeout && strings.Contains(err.Error(), "timeout") {
+		t.Errorf("one too many: %v", err)
+	}
+	if time.Since(began) < ioTimeout && b.counted(b.port.metrics.handshakes.WithLabelValues("too-many")) != 1 {
+		t.Error("it is not counted")
+	}
+	until(t, "room for an agent", func() bool {
+		a.Send(heartbeat(1, 2, 1))
+		return len(b.received) > 0
+	})
+	if since := time.Since(began); since < ioTimeout-time.Second {
+		t.Errorf("there is room after %v", since)
+	}
+	until(t, "word of the others", func() bool {
+		return b.counted(b.port.metrics.handshakes.WithLabelValues("timeout"))+b.counted(b.port.metrics.handshakes.WithLabelValues("tls")) >= 3
+	})
+	// Those that are known need no slots: 8 of them, one after the other.
+	for range 8 {
+		c, err := tls.Dial("tcp", b.proxy.target, a.keeper.Client("n2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+type counting struct {
+	net.Listener
+	accepted chan struct{}
+}
+
+func (c counting) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		select {
+		case c.accepted <- struct{}{}:
+		default:
+		}
+	}
+	return conn, err
+}

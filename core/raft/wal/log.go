@@ -27,6 +27,7 @@ type Log struct {
 	file     disk.File // of the last one
 	size     int64     // it is this long
 	at       int64     // the next batch goes here
+	zeroed   int64     // up to here zeros were written, not only allocated
 	crc      uint32    // of the frame before
 	batch    uint64    // number of the last one
 	hard     HardState
@@ -158,6 +159,9 @@ func (l *Log) append(b Batch) error {
 		}
 		l.size = need
 	}
+	if err := l.zero(l.at + int64(len(w.b))); err != nil {
+		return err
+	}
 	if _, err := l.file.WriteAt(w.b, l.at); err != nil {
 		return err
 	}
@@ -168,6 +172,27 @@ func (l *Log) append(b Batch) error {
 	l.crc = w.crc
 	l.batch++
 	l.note(b)
+	return nil
+}
+
+// zeroAhead is how far zeros are written ahead.
+const zeroAhead = 1 << 20
+
+// zero writes zeros where batches after the next one will go, which ends at end.
+// What is only allocated has to be noted as written in the file system's journal
+// by the fdatasync that follows, which then waits for everybody's: once for each
+// zeroAhead bytes that is no matter.
+func (l *Log) zero(end int64) error {
+	if end <= l.zeroed {
+		return nil
+	}
+	upTo := min(end+zeroAhead, l.size)
+	if upTo > end {
+		if _, err := l.file.WriteAt(make([]byte, upTo-end), end); err != nil {
+			return err
+		}
+	}
+	l.zeroed = upTo
 	return nil
 }
 
@@ -244,6 +269,7 @@ func (l *Log) begin(first uint64) error {
 	}
 	old := l.file
 	l.file, l.size, l.at, l.crc = file, size, int64(len(head.b)), head.crc
+	l.zeroed = l.at
 	l.segments = append(l.segments, next)
 	if old != nil {
 		return old.Close()

@@ -138,6 +138,7 @@ func (p *replay) segment(s segment, last bool) (err error) {
 	p.begun = true
 	p.staged = Batch{}
 	p.l.size, p.l.at, p.l.crc = size, int64(good), crc
+	p.l.zeroed = p.l.at
 	if last {
 		return p.trim(file, b[good:])
 	}

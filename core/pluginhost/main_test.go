@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 // to be killed.
 func TestMain(m *testing.M) {
 	if strings.HasPrefix(filepath.Base(os.Args[0]), handshake.FilePrefix) {
-		os.Exit(bePlugin())
+		syscall.Exit(bePlugin()) // os.Exit, under the race detector, first waits a second for races
 	}
 	if os.Getenv(beAgentEnv) != "" {
 		os.Exit(beAgent())

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ import (
 // TestMain is also the main of the providers that tests start as processes.
 func TestMain(m *testing.M) {
 	if kind := os.Getenv(envKind); kind != "" {
-		os.Exit(serveKind(kind))
+		syscall.Exit(serveKind(kind)) // os.Exit, under the race detector, first waits a second for races
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // Budget is one line of test/budget.txt: how long the tests of the packages
-// that Pattern names may take.
+// that Pattern names may take on a machine that has nothing else to do; see
+// [Charge] for what counts on one that has.
 type Budget struct {
 	// Pattern is a package path relative to the module ("core/swim"), or one
 	// that ends in "/..." and then names a whole tree. "..." alone matches all.

@@ -4,21 +4,30 @@
 //
 //	go run ./test/run [-long] [-only REGEXP] [-skip-fuzz] [-C DIR]
 //
-// The steps, in this order:
+// Two rows of steps run beside each other, as one computes and the other waits:
 //
-//  1. go vet of everything.
-//  2. go test -race of the pure packages and the drivers (core/, dataplane/).
-//  3. go test of everything else that does not time real processes.
-//  4. go test, one package at a time, of test/e2e and test/netns, whose figures
-//     would suffer from a neighbour.
-//  5. go vet and go test of the modules within this one (test/bench, contrib).
-//  6. each fuzz target, 10 s or 60 s.
+//   - go vet; go test -race of the pure packages and the drivers (core/,
+//     dataplane/); go test of commands and checks; each fuzz target, 10 s or 60 s,
+//     one on each CPU.
+//   - go test of packages that start processes and wait for them: the plugin
+//     host, data planes, conformance suites; then of the modules within this one
+//     (test/bench, contrib). What they make is their own: namespaces, cgroups,
+//     free ports of loopback.
+//
+// After both, with nothing beside them, come the packages whose figures would
+// suffer from a neighbour: test/e2e, test/netns and the command line, one at a
+// time.
 //
 // A package that takes longer than test/budget.txt allows fails, though its
 // tests passed: the whole run must stay below 15 minutes on two cores, and a
-// suite grows slow one unnoticed second at a time.
+// suite grows slow one unnoticed second at a time. The table is for a machine
+// that has nothing else to do. On one that is busy, with other steps of this run
+// or with something else, the seconds by the clock count as much as the machine
+// gave of what all asked of its CPUs ([Meter]), and what the package and its
+// children computed, divided by the number of CPUs, always counts ([Charge]).
 //
-// Each package prints one line when it ends; failures and the reasons of skips
-// follow it. The last line is `N passed, N failed, N skipped`. The exit code is
-// 0 only when at least one test ran and nothing failed.
+// Each package prints one line when it ends, with its seconds by the clock and
+// of CPU; failures and the reasons of skips follow it. Lines of both rows mix.
+// The last line is `N passed, N failed, N skipped`. The exit code is 0 only when
+// at least one test ran and nothing failed.
 package main

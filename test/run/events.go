@@ -13,6 +13,7 @@ import (
 
 // Event is one line of `go test -json` (go doc test2json).
 type Event struct {
+	Time       time.Time
 	Action     string
 	Package    string
 	ImportPath string // of build-output and build-fail, instead of Package
@@ -42,6 +43,7 @@ type Reporter struct {
 	Module  string  // import path of the module, left off in reports
 	Budgets Budgets // nil: no budget is held
 	Long    bool
+	Load    *Meter // nil: the machine has nothing else to do
 
 	Tally Tally
 
@@ -50,6 +52,8 @@ type Reporter struct {
 
 // packageLog holds what one package said until it ends.
 type packageLog struct {
+	began  time.Time
+	cpu    time.Duration // of the test binary and its children, 0 if not measured
 	tally  Tally
 	output map[string][]string // by test; "" is the package's own
 	failed []string
@@ -92,10 +96,14 @@ func (r *Reporter) event(e Event) {
 	}
 	log := r.packages[e.Package]
 	if log == nil {
-		log = &packageLog{output: map[string][]string{}}
+		log = &packageLog{began: e.Time, output: map[string][]string{}}
 		r.packages[e.Package] = log
 	}
 	if e.Action == "output" {
+		if cpu, ok := parseCPU(e.Output); ok {
+			log.cpu = cpu
+			return
+		}
 		log.output[e.Test] = append(log.output[e.Test], e.Output)
 		return
 	}
@@ -133,7 +141,7 @@ func (r *Reporter) end(e Event, log *packageLog) {
 	}
 	over := ""
 	if r.Budgets != nil {
-		over = r.Budgets.Exceeded(name, took, r.Long)
+		over = r.exceeded(name, took, e.Time, log)
 	}
 	verdict := "ok  "
 	if e.Action == "fail" || over != "" {
@@ -147,36 +155,53 @@ func (r *Reporter) end(e Event, log *packageLog) {
 	if over != "" {
 		log.tally.Failed++
 	}
-	fmt.Fprintf(r.Out, "%s %-28s %6.1f s  %s\n", verdict, name, took.Seconds(), log.tally)
+	// Written at once, as other groups may report at the same time.
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s %-38s %6.1f s, %6.1f s of CPU  %s\n", verdict, name, took.Seconds(), log.cpu.Seconds(), log.tally)
 	for _, s := range log.skips {
-		fmt.Fprintf(r.Out, "     skipped %s\n", s)
+		fmt.Fprintf(&out, "     skipped %s\n", s)
 	}
 	if over != "" {
-		fmt.Fprintf(r.Out, "     over budget: %s\n", over)
+		fmt.Fprintf(&out, "     over budget: %s\n", over)
 	}
 	if e.Action == "fail" {
-		r.dump(log)
+		log.dump(&out)
 	}
+	fmt.Fprint(r.Out, out.String())
 	r.Tally.add(log.tally)
 	delete(r.packages, e.Package)
 }
 
-// dump prints the output of failed tests, parents after their subtests, then
+// exceeded explains by how much a package overran its budget; "" if it did not.
+func (r *Reporter) exceeded(name string, took time.Duration, ended time.Time, log *packageLog) string {
+	share, cores := 1.0, 1
+	if r.Load != nil {
+		share, cores = r.Load.Share(log.began, ended), r.Load.Cores
+	}
+	over := r.Budgets.Exceeded(name, Charge(took, log.cpu, share, cores), r.Long)
+	if over == "" || share == 1 {
+		return over
+	}
+	return fmt.Sprintf("%s; by the clock it took %.1f s, in which the machine could give %.0f %% of the CPU that all asked for",
+		over, took.Seconds(), 100*share)
+}
+
+// dump writes the output of failed tests, parents after their subtests, then
 // what belongs to no test: it holds panics and build errors.
-func (r *Reporter) dump(log *packageLog) {
+func (log *packageLog) dump(out io.Writer) {
 	for _, test := range append(log.failed, "") {
 		for _, line := range log.output[test] {
 			if test == "" && line == "FAIL\n" {
 				continue
 			}
-			fmt.Fprint(r.Out, "     "+line)
+			fmt.Fprint(out, "     "+line)
 		}
 		delete(log.output, test)
 	}
 	// Tests that never ended, because the process did.
 	for _, test := range slices.Sorted(maps.Keys(log.output)) {
 		for _, line := range log.output[test] {
-			fmt.Fprint(r.Out, "     "+line)
+			fmt.Fprint(out, "     "+line)
 		}
 	}
 }

@@ -53,3 +53,39 @@ func TestClosingLine(t *testing.T) {
 		t.Errorf("closing line %q", got)
 	}
 }
+
+// A package that took long only because the machine was busy is within its
+// budget; one that computed as long itself, or that nothing kept waiting, is not.
+func TestBudgetOnABusyMachine(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	events := func(cpu string) string {
+		return `{"Time":"2026-01-02T03:04:00Z","Action":"start","Package":"m/a"}
+{"Time":"2026-01-02T03:04:10Z","Action":"pass","Package":"m/a","Test":"TestA","Elapsed":60}
+{"Time":"2026-01-02T03:05:00Z","Action":"output","Package":"m/a","Output":"run: cpu seconds ` + cpu + `\n"}
+{"Time":"2026-01-02T03:05:00Z","Action":"pass","Package":"m/a","Elapsed":60}
+`
+	}
+	for name, c := range map[string]struct {
+		runnable int
+		cpu      string
+		over     bool
+	}{
+		"busy, waits":    {20, "3", false},
+		"busy, computes": {20, "90", true},
+		"idle":           {1, "3", true},
+	} {
+		var out bytes.Buffer
+		m := &Meter{Cores: 2}
+		m.add(began.Add(time.Second), c.runnable)
+		r := &Reporter{Out: &out, Module: "m", Budgets: Budgets{{Pattern: "...", Short: 20 * time.Second, Long: time.Minute}}, Load: m}
+		if err := r.Read(strings.NewReader(events(c.cpu))); err != nil {
+			t.Fatal(err)
+		}
+		if over := r.Tally.Failed > 0; over != c.over || strings.Contains(out.String(), "over budget") != c.over {
+			t.Errorf("%s: over budget %v, want %v:\n%s", name, over, c.over, out.String())
+		}
+		if !strings.Contains(out.String(), c.cpu+".0 s of CPU") || strings.Contains(out.String(), cpuPrefix) {
+			t.Errorf("%s: the CPU of the package is not reported:\n%s", name, out.String())
+		}
+	}
+}

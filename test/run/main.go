@@ -14,12 +14,16 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/test/scale"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == measureArg {
+		os.Exit(measure(os.Args[2:], os.Stdout))
+	}
 	ok, err := run(os.Args[1:], os.Stdout)
 	if errors.Is(err, flag.ErrHelp) {
 		os.Exit(2)
@@ -41,7 +45,11 @@ type session struct {
 	long    bool
 	fuzzFor time.Duration
 	budgets Budgets
-	tally   Tally
+	load    *Meter
+	self    string // path of this program, which measures test binaries
+
+	mu    sync.Mutex // guards all following fields
+	tally Tally
 	// failures repeats, before the closing line, what failed.
 	failures []string
 }
@@ -96,16 +104,31 @@ func run(args []string, out io.Writer) (ok bool, err error) {
 	if len(chosen)+len(nested) == 0 {
 		return false, fmt.Errorf("run: no package matches -only %q", *only)
 	}
+	if s.self, err = os.Executable(); err != nil {
+		return false, fmt.Errorf("run: %w", err)
+	}
 	start := time.Now()
-	s.vet(*dir, chosen)
-	s.test(chosen)
-	for _, d := range slices.Sorted(maps.Keys(nested)) {
-		s.vet(d, nested[d])
-		s.testGroup(Group{Name: "the module in " + d, Dir: d, Packages: nested[d], Args: []string{"-p=1"}})
+	var stop func()
+	s.load, stop = StartMeter()
+	defer stop()
+	rows := s.plan(chosen)
+	dirs := slices.Sorted(maps.Keys(nested))
+	for _, d := range dirs {
+		rows.Waiting = append(rows.Waiting, Group{Name: "the module in " + d, Dir: d, Packages: nested[d], Args: []string{"-p=1"}})
 	}
-	if !*skipFuzz {
-		s.fuzzAll(chosen)
-	}
+	beside(func() {
+		s.vet(*dir, chosen)
+		for _, d := range dirs {
+			s.vet(d, nested[d])
+		}
+		s.testGroups(rows.Computing)
+		if !*skipFuzz {
+			s.fuzzAll(chosen)
+		}
+	}, func() {
+		s.testGroups(rows.Waiting)
+	})
+	s.testGroups(rows.Alone)
 	s.printf("\nscale %s, %.0f s\n", s.scale(), time.Since(start).Seconds())
 	for _, f := range s.failures {
 		s.printf("failed: %s\n", f)
@@ -132,8 +155,24 @@ func (s *session) scale() string {
 func (s *session) printf(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
 
 func (s *session) fail(format string, args ...any) {
-	s.tally.Failed++
-	s.failures = append(s.failures, fmt.Sprintf(format, args...))
+	s.count(Tally{Failed: 1}, fmt.Sprintf(format, args...))
+}
+
+// count adds to what was seen, and to what is repeated at the end.
+func (s *session) count(t Tally, failures ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tally.add(t)
+	s.failures = append(s.failures, failures...)
+}
+
+// beside runs functions at the same time and returns when all have.
+func beside(fns ...func()) {
+	var all sync.WaitGroup
+	for _, f := range fns {
+		all.Go(f)
+	}
+	all.Wait()
 }
 
 func (s *session) vet(dir string, pkgs []Package) {
@@ -147,19 +186,24 @@ func (s *session) vet(dir string, pkgs []Package) {
 		s.fail("go vet: %v", err)
 		return
 	}
-	s.tally.Passed++
+	s.count(Tally{Passed: 1})
 }
 
-func (s *session) test(pkgs []Package) {
+// plan says what is tested when, and what this machine lacks for it.
+func (s *session) plan(pkgs []Package) Rows {
 	race := hasC()
 	if !race {
 		s.printf("-- no C compiler: the race detector is skipped (Debian packages gcc and libc6-dev)\n")
-		s.tally.Skipped++
+		s.count(Tally{Skipped: 1})
 	}
 	if os.Getuid() != 0 {
 		s.printf("-- not root: tests that need network namespaces skip themselves\n")
 	}
-	for _, g := range Groups(pkgs, race) {
+	return Plan(pkgs, race, func(p Package) time.Duration { return s.budgets.For(p.Rel(), s.long) })
+}
+
+func (s *session) testGroups(groups []Group) {
+	for _, g := range groups {
 		s.testGroup(g)
 	}
 }
@@ -169,8 +213,8 @@ func (s *session) test(pkgs []Package) {
 func (s *session) testGroup(g Group) {
 	s.printf("== %s\n", g.Name)
 	module := g.Packages[0].Module.Path
-	report := &Reporter{Out: s.out, Module: module, Budgets: s.budgets, Long: s.long}
-	args := append([]string{"test", "-json", "-count=1", "-timeout=" + s.timeout(g).String()}, g.Args...)
+	report := &Reporter{Out: s.out, Module: module, Budgets: s.budgets, Long: s.long, Load: s.load}
+	args := append([]string{"test", "-json", "-count=1", "-exec=" + s.self + " " + measureArg, "-timeout=" + s.timeout(g).String()}, g.Args...)
 	cmd := s.command(cmp.Or(g.Dir, s.dir), append(args, importPaths(g.Packages)...)...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -184,13 +228,15 @@ func (s *session) testGroup(g Group) {
 	}
 	readErr := report.Read(stdout)
 	err = cmd.Wait()
+	var failures []string
 	for _, name := range report.Lost() {
-		s.failures = append(s.failures, name+": ended without a result")
+		failures = append(failures, name+": ended without a result")
 	}
-	s.tally.add(report.Tally)
 	if report.Tally.Failed > 0 {
-		s.failures = append(s.failures, fmt.Sprintf("%d in %s", report.Tally.Failed, g.Name))
-	} else if err != nil {
+		failures = append(failures, fmt.Sprintf("%d in %s", report.Tally.Failed, g.Name))
+	}
+	s.count(report.Tally, failures...)
+	if report.Tally.Failed == 0 && err != nil {
 		s.fail("go test of %s: %v", g.Name, err) // nobody else explains it
 	}
 	if readErr != nil {
@@ -198,14 +244,15 @@ func (s *session) testGroup(g Group) {
 	}
 }
 
-// timeout ends a package that hangs. It is twice the largest budget of the
-// group: the budget says what is wrong, the timeout only that nothing moves.
+// timeout ends a package that hangs. It is a multiple of the largest budget of
+// the group: the budget says what is wrong, the timeout only that nothing moves,
+// and it counts by the clock, however busy the machine is.
 func (s *session) timeout(g Group) time.Duration {
 	var most time.Duration
 	for _, p := range g.Packages {
 		most = max(most, s.budgets.For(p.Rel(), s.long))
 	}
-	return 2*most + 30*time.Second
+	return 4*most + time.Minute
 }
 
 // fuzzAll runs every target, each on one CPU, and as many at once as there are.
@@ -252,8 +299,8 @@ func (s *session) fuzzAll(pkgs []Package) {
 			s.printf("FAIL %s %s\n%s", j.pkg.Rel(), j.target, indent(j.out))
 			continue
 		}
-		s.tally.Passed++
-		s.printf("ok   %-28s %s  %s\n", j.pkg.Rel(), j.target, lastStats(j.out))
+		s.count(Tally{Passed: 1})
+		s.printf("ok   %-38s %s  %s\n", j.pkg.Rel(), j.target, lastStats(j.out))
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 )
 
 // Package is what `go list -json` tells of one package of the module.
@@ -134,39 +137,72 @@ type Group struct {
 }
 
 // raceTrees are tested under the race detector: pure packages and drivers.
-// aloneTrees time real processes and get the machine for themselves.
 func raceTrees() []string { return []string{"core/...", "dataplane/...", "plugins/l7/internal/..."} }
 
+// waitingTrees start processes and wait for them most of the time, so they run
+// beside packages that compute. What they make is their own: sockets on free
+// ports of loopback, directories, namespaces and cgroups of test/netns.
+func waitingTrees() []string {
+	return []string{
+		"core/pluginhost", "dataplane/conformance/...", "dataplane/sdk",
+		"plugins/ebpf", "plugins/ebpf/internal/datapath", "plugins/ebpf/internal/host", "plugins/ebpf/internal/reaper",
+		"plugins/iptables", "plugins/iptables/internal/host", "plugins/l7",
+	}
+}
+
+// aloneTrees time real processes and get the machine for themselves.
 func aloneTrees() []string {
 	return []string{"cmd/fairlead/internal/cli", "test/e2e/...", "test/netns/..."}
 }
 
-// Groups splits the packages into calls of go test. Without a C compiler there
-// is no race detector: the packages are then tested without, and race says so.
-func Groups(all []Package, race bool) []Group {
-	first := Group{Name: "pure packages and drivers, race detector on", Args: []string{"-race"}}
+// Rows says what is tested when: computing and waiting at the same time, each
+// group after the one before it, and then alone with nothing beside it.
+type Rows struct{ Computing, Waiting, Alone []Group }
+
+// Plan splits the packages of the main module into calls of go test. Without a
+// C compiler there is no race detector: the packages are then tested without,
+// and race says so. Within a group, what may take longest begins first.
+func Plan(all []Package, race bool, budget func(Package) time.Duration) Rows {
+	groups := map[string]*Group{}
+	add := func(name string, p Package, args ...string) {
+		if groups[name] == nil {
+			groups[name] = &Group{Name: name, Args: args}
+		}
+		groups[name].Packages = append(groups[name].Packages, p)
+	}
+	detector, raceArgs := "race detector on", []string{"-race"}
 	if !race {
-		first = Group{Name: "pure packages and drivers, race detector off"}
+		detector, raceArgs = "race detector off", nil
 	}
-	rest := Group{Name: "commands and checks"}
-	alone := Group{Name: "real processes, one package at a time", Args: []string{"-p=1"}}
+	pure, drivers := "pure packages, "+detector, "drivers, "+detector
+	const commands, planes, alone = "commands and checks", "data planes", "real processes, one package at a time"
 	for _, p := range all {
+		name := p.Rel()
+		raced, waits := matchesAny(raceTrees(), name), matchesAny(waitingTrees(), name)
 		switch {
-		case matchesAny(raceTrees(), p.Rel()):
-			first.Packages = append(first.Packages, p)
-		case matchesAny(aloneTrees(), p.Rel()):
-			alone.Packages = append(alone.Packages, p)
+		case matchesAny(aloneTrees(), name):
+			add(alone, p, "-p=1", "-parallel=4") // what tests share in a package waits, mostly
+		case raced && waits:
+			add(drivers, p, raceArgs...)
+		case waits:
+			add(planes, p)
+		case raced:
+			add(pure, p, raceArgs...)
 		default:
-			rest.Packages = append(rest.Packages, p)
+			add(commands, p)
 		}
 	}
-	var groups []Group
-	for _, g := range []Group{first, rest, alone} {
-		if len(g.Packages) > 0 {
-			groups = append(groups, g)
+	row := func(names ...string) []Group {
+		var row []Group
+		for _, name := range names {
+			if g := groups[name]; g != nil {
+				slices.SortStableFunc(g.Packages, func(a, b Package) int { return cmp.Compare(budget(b), budget(a)) })
+				row = append(row, *g)
+			}
 		}
+		return row
 	}
-	return groups
+	return Rows{Computing: row(pure, commands), Waiting: row(drivers, planes), Alone: row(alone)}
 }
 
 func matchesAny(patterns []string, pkg string) bool {

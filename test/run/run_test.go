@@ -7,7 +7,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
+
+// TestMain lets the test binary be the wrapper of test binaries, as the command is.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == measureArg {
+		os.Exit(measure(os.Args[2:], os.Stdout))
+	}
+	os.Exit(m.Run())
+}
 
 // module writes a small module with a budget table and returns its directory.
 func module(t *testing.T, files map[string]string) string {
@@ -69,18 +78,18 @@ func TestRun(t *testing.T) {
 			last:  "1 passed, 1 failed, 0 skipped", want: []string{"unreachable code", "failed: go vet"},
 		},
 		{
-			name: "over budget",
+			name: "over budget", // also where a tick of the test gets a hundredth of a CPU
 			files: map[string]string{
-				"test/budget.txt": "... 20 20\na 0.05 20\n",
+				"test/budget.txt": "... 20 20\na 0.001 20\n",
 				"a/a_test.go":     "package a\nimport (\"testing\"; \"time\")\nfunc TestA(t *testing.T) { <-time.After(200*time.Millisecond) }\n",
 			},
-			last: "2 passed, 1 failed, 0 skipped", want: []string{"over budget: a took 0."},
+			last: "2 passed, 1 failed, 0 skipped", want: []string{"over budget: a took "},
 		},
 		{
 			name: "within the long budget",
 			args: []string{"-long"},
 			files: map[string]string{
-				"test/budget.txt": "... 20 20\na 0.05 20\n",
+				"test/budget.txt": "... 20 20\na 0.001 20\n",
 				"a/a_test.go":     "package a\nimport (\"os\"; \"testing\"; \"time\")\nfunc TestA(t *testing.T) { <-time.After(200*time.Millisecond); if os.Getenv(\"FAIRLEAD_TEST_SCALE\") != \"1\" { t.Error(\"scale\") } }\n",
 			},
 			ok: true, last: "2 passed, 0 failed, 0 skipped",
@@ -162,24 +171,41 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-func TestGroups(t *testing.T) {
+func TestPlan(t *testing.T) {
 	var all []Package
-	for _, path := range []string{"m/core/swim", "m/dataplane", "m/cmd/fairlead", "m/test/e2e", "m/test/sim", "m/test/netns"} {
+	for _, path := range []string{
+		"m/core/pluginhost", "m/core/store", "m/core/swim", "m/dataplane", "m/cmd/fairlead", "m/plugins/ebpf",
+		"m/test/e2e", "m/test/sim", "m/test/netns",
+	} {
 		p := Package{ImportPath: path}
 		p.Module.Path = "m"
 		all = append(all, p)
 	}
-	var got []string
-	for _, g := range Groups(all, true) {
-		for _, p := range g.Packages {
-			got = append(got, strings.Join(append(g.Args, p.Rel()), " "))
+	budget := func(p Package) time.Duration {
+		return map[string]time.Duration{"core/swim": 9, "test/sim": 8}[p.Rel()]
+	}
+	describe := func(groups []Group) (lines []string) {
+		for _, g := range groups {
+			for _, p := range g.Packages {
+				lines = append(lines, strings.Join(append(slices.Clone(g.Args), p.Rel()), " "))
+			}
+		}
+		return lines
+	}
+	rows := Plan(all, true, budget)
+	for name, c := range map[string]struct {
+		groups []Group
+		want   []string
+	}{
+		"computing": {rows.Computing, []string{"-race core/swim", "-race core/store", "-race dataplane", "test/sim", "cmd/fairlead"}},
+		"waiting":   {rows.Waiting, []string{"-race core/pluginhost", "plugins/ebpf"}},
+		"alone":     {rows.Alone, []string{"-p=1 -parallel=4 test/e2e", "-p=1 -parallel=4 test/netns"}},
+	} {
+		if got := describe(c.groups); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	want := []string{"-race core/swim", "-race dataplane", "cmd/fairlead", "test/sim", "-p=1 test/e2e", "-p=1 test/netns"}
-	if !slices.Equal(got, want) {
-		t.Errorf("groups %q, want %q", got, want)
-	}
-	if g := Groups(all, false)[0]; len(g.Args) != 0 {
+	if g := Plan(all, false, budget).Computing[0]; len(g.Args) != 0 {
 		t.Errorf("without a C compiler: %v, want no -race", g.Args)
 	}
 }

@@ -51,11 +51,11 @@ func handshakeFirst(ctx context.Context, k *kit) error {
 }
 
 // endsIn waits for the end of the process.
-func (p *process) endsIn(d time.Duration) bool {
+func (p *child) endsIn(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-p.exited:
+	case <-p.Exited:
 		return true
 	case <-timer.C:
 		return false
@@ -71,8 +71,8 @@ func byHand(_ context.Context, k *kit) error {
 	switch {
 	case !p.endsIn(answerTime):
 		return fmt.Errorf("it runs %v after it was started by hand", answerTime)
-	case p.cmd.ProcessState.ExitCode() != handshake.ExitUsage:
-		return fmt.Errorf("it ended with %v, want exit status %d", p.cmd.ProcessState, handshake.ExitUsage)
+	case p.Cmd.ProcessState.ExitCode() != handshake.ExitUsage:
+		return fmt.Errorf("it ended with %v, want exit status %d", p.Cmd.ProcessState, handshake.ExitUsage)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func longPath(_ context.Context, k *kit) error {
 	switch {
 	case !p.endsIn(answerTime):
 		return fmt.Errorf("with a socket path of %d bytes it runs after %v", len(socket), answerTime)
-	case p.cmd.ProcessState.ExitCode() == 0:
+	case p.Cmd.ProcessState.ExitCode() == 0:
 		return fmt.Errorf("with a socket path of %d bytes it ended without an error", len(socket))
 	}
 	return nil
@@ -144,7 +144,7 @@ func servesWithoutHost(ctx context.Context, k *kit) error {
 		return err
 	}
 	if p.proc.endsIn(600 * time.Millisecond) {
-		return fmt.Errorf("it ended (%v) when its host was gone", p.proc.cmd.ProcessState)
+		return fmt.Errorf("it ended (%v) when its host was gone", p.proc.Cmd.ProcessState)
 	}
 	next, err := dial(socket)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/fairlead/fairlead/dataplane/conformance/internal/process"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/dataplane/transfer"
@@ -98,7 +99,7 @@ func pluginInfoAgrees(ctx context.Context, k *kit) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.target.Exec, append(slices.Clone(k.target.Args), "--plugin-info")...)
-	cmd.Env = k.env()
+	cmd.Env = append(process.Environment(), k.target.Env...)
 	out, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("--plugin-info: %w", err)

@@ -60,7 +60,7 @@ func (s *suite) meet(ctx context.Context) (*pb.InfoResponse, error) {
 
 // connect makes sure that a provider is there.
 func (s *suite) connect(ctx context.Context) (err error) {
-	if s.peer != nil && s.peer.proc != nil && !s.peer.proc.running() {
+	if s.peer != nil && s.peer.proc != nil && !s.peer.proc.Running() {
 		s.drop()
 	}
 	if s.peer != nil {
@@ -86,10 +86,10 @@ func (s *suite) drop() {
 
 // lastWords is what a process of ours said before it ended by itself.
 func (s *suite) lastWords() string {
-	if s.peer == nil || s.peer.proc == nil || s.peer.proc.running() {
+	if s.peer == nil || s.peer.proc == nil || s.peer.proc.Running() {
 		return ""
 	}
-	return s.peer.proc.out.String()
+	return s.peer.proc.Out.Quoted()
 }
 
 // clean removes what the checks left in the system, as far as possible.

@@ -63,8 +63,8 @@ func survivesDeafHost(ctx context.Context, k *kit) error {
 			return fmt.Errorf("a bad configuration was accepted")
 		}
 	}
-	if !k.peer.proc.running() {
-		return fmt.Errorf("the process ended (%v) when its output was closed", k.peer.proc.cmd.ProcessState)
+	if !k.peer.proc.Running() {
+		return fmt.Errorf("the process ended (%v) when its output was closed", k.peer.proc.Cmd.ProcessState)
 	}
 	k.note("20 generations without a reader")
 	return nil
@@ -123,7 +123,7 @@ func leaksNothing(ctx context.Context, k *kit) error {
 }
 
 // settled waits a little for descriptors that are about to be closed.
-func (p *process) settled(ctx context.Context, before usage) (usage, error) {
+func (p *child) settled(ctx context.Context, before usage) (usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -141,8 +141,8 @@ func (p *process) settled(ctx context.Context, before usage) (usage, error) {
 	}
 }
 
-func (p *process) usage() (usage, error) {
-	dir := filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid))
+func (p *child) usage() (usage, error) {
+	dir := filepath.Join("/proc", strconv.Itoa(p.Cmd.Process.Pid))
 	fds, err := os.ReadDir(filepath.Join(dir, "fd"))
 	if err != nil {
 		return usage{}, skipf("its descriptors cannot be read: %v", err)

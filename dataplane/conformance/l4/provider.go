@@ -5,29 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/conformance/internal/process"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
-	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/dataplane/transfer"
 )
 
 const (
 	startTime = 15 * time.Second // until a provider answers
 	stopTime  = 5 * time.Second  // until it ended after SIGTERM
-	tailBytes = 4 << 10          // how much of its output is kept
 )
 
 // provider is the process under test and the session with it. It stays the same
@@ -40,9 +34,7 @@ type provider struct {
 	patience time.Duration
 
 	starts int
-	cmd    *exec.Cmd
-	exited chan struct{}
-	out    tail
+	proc   *process.Process // nil: none is there
 	conn   *grpc.ClientConn
 	client pb.DataPlaneProviderClient
 	info   dataplane.Info
@@ -59,32 +51,21 @@ func (p *provider) start(ctx context.Context) error {
 	defer cancel()
 	p.starts++
 	socket := filepath.Join(p.dir, "s"+strconv.Itoa(p.starts))
-	p.cmd = exec.Command(p.target.Exec, append(slices.Clone(p.target.Args), "--listen", "unix:"+socket)...)
-	p.cmd.Env = p.environment()
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
-	p.cmd.WaitDelay = time.Second // for children of its own that keep its output open
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := p.space.start(p.cmd); err != nil {
+	proc := process.New(p.target.Exec, append(slices.Clone(p.target.Args), "--listen", "unix:"+socket), p.target.Env)
+	proc.Cmd.Stdout, proc.Cmd.Stderr = &proc.Out, &proc.Out
+	proc.Cmd.WaitDelay = time.Second // for children of its own that keep its output open
+	if err := p.space.start(proc.Cmd); err != nil {
 		return fmt.Errorf("l4: cannot start %s: %w", p.target.Exec, err)
 	}
-	exited, cmd := make(chan struct{}), p.cmd
-	p.exited = exited
-	go func() {
-		_ = cmd.Wait()
-		close(exited)
-	}()
-	if err := p.listening(ctx, socket); err != nil {
-		p.kill()
-		return err
+	proc.Reap()
+	p.proc = proc
+	err := proc.Listening(ctx, socket)
+	if err == nil {
+		p.conn, err = process.Dial(socket)
 	}
-	var err error
-	p.conn, err = grpc.NewClient("unix:"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(handshake.MaxReceiveBytes)),
-	)
 	if err != nil {
 		p.kill()
-		return fmt.Errorf("l4: %s: %w", socket, err)
+		return fmt.Errorf("l4: %w", err)
 	}
 	p.client = pb.NewDataPlaneProviderClient(p.conn)
 	info, err := p.client.Info(ctx, &pb.InfoRequest{})
@@ -93,33 +74,6 @@ func (p *provider) start(ctx context.Context) error {
 	}
 	p.info = transfer.DecodeInfo(info)
 	return nil
-}
-
-func (p *provider) environment() []string {
-	env := []string{"LANG=C.UTF-8"}
-	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
-		if v, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+v)
-		}
-	}
-	return append(env, p.target.Env...)
-}
-
-func (p *provider) listening(ctx context.Context, socket string) error {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if c, err := net.Dial("unix", socket); err == nil {
-			return c.Close()
-		}
-		select {
-		case <-tick.C:
-		case <-p.exited:
-			return fmt.Errorf("l4: the process ended (%v) before it listened at %s: %s", p.cmd.ProcessState, socket, p.out.String())
-		case <-ctx.Done():
-			return fmt.Errorf("l4: nobody listens at %s after %v: %s", socket, startTime, p.out.String())
-		}
-	}
 }
 
 // configure tells the process its configuration. A process that does not know
@@ -279,9 +233,9 @@ func (p *provider) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTime)
 	defer cancel()
 	_, err := p.client.Shutdown(ctx, &pb.ShutdownRequest{Policy: pb.ShutdownPolicy_SHUTDOWN_POLICY_KEEP})
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.proc.Cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case <-p.exited:
+	case <-p.proc.Exited:
 	case <-ctx.Done():
 		err = errors.Join(err, fmt.Errorf("%v after Shutdown and SIGTERM it still runs", stopTime))
 	}
@@ -291,47 +245,22 @@ func (p *provider) stop(ctx context.Context) error {
 
 // kill ends the process at once, with its children.
 func (p *provider) kill() {
-	if p.cmd == nil {
+	if p.proc == nil {
 		return
 	}
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	<-p.exited
+	p.proc.Kill()
 	if p.conn != nil {
 		_ = p.conn.Close()
 	}
-	p.cmd, p.conn = nil, nil
+	p.proc, p.conn = nil, nil
 }
 
-func (p *provider) running() bool {
-	if p.cmd == nil {
-		return false
+func (p *provider) running() bool { return p.proc != nil && p.proc.Running() }
+
+// lastWords are those of a process that ended by itself.
+func (p *provider) lastWords() string {
+	if p.proc == nil || p.proc.Running() {
+		return ""
 	}
-	select {
-	case <-p.exited:
-		return false
-	default:
-		return true
-	}
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu    sync.Mutex
-	bytes []byte
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.bytes = append(t.bytes, b...)
-	if n := len(t.bytes) - tailBytes; n > 0 {
-		t.bytes = append(t.bytes[:0], t.bytes[n:]...)
-	}
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.bytes)
+	return p.proc.Out.String()
 }

@@ -223,7 +223,7 @@ func (s *suite) check(ctx context.Context, c Check) conformance.Result {
 	default:
 		r.Outcome, r.Remedy = conformance.Failed, c.Remedy
 		r.Evidence = strings.Join(append(g.notes, strings.ReplaceAll(err.Error(), "\n", "; ")), "; ")
-		if words := s.provider.out.String(); !s.provider.running() && words != "" {
+		if words := s.provider.lastWords(); words != "" {
 			r.Evidence += fmt.Sprintf("; the provider ended, its last words: %q", words)
 		}
 		r.Evidence = clip(r.Evidence)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -45,7 +46,7 @@ services:
 	bin := programs.path(n.t, "fairlead")
 	programs.path(n.t, "fairlead-dataplane-l7") // is found beside it
 	a := run(n.t, bin, nil, "agent", "--config", file)
-	until(n.t, "the agent's socket is there", func() bool {
+	await.For(n.t, "the agent's socket is there", func() bool {
 		_, err := os.Stat(n.socket())
 		return err == nil
 	})
@@ -64,7 +65,7 @@ func (n *node) kill(a *process) {
 func answers(t *testing.T, listen string, want ...string) {
 	t.Helper()
 	c := clientOf(t, listen)
-	until(t, fmt.Sprintf("the proxy at %s answers with %v", listen, want), func() bool {
+	await.For(t, fmt.Sprintf("the proxy at %s answers with %v", listen, want), func() bool {
 		seen := map[string]bool{}
 		for range 20 {
 			code, body, err := ask(c, "http://web.default.mesh.internal/")
@@ -169,7 +170,7 @@ func TestChild(t *testing.T) {
 			answers(t, listen, "a")
 			if loss == "exit" {
 				n.kill(agent)
-				until(t, "the proxy ends with its agent", func() bool {
+				await.For(t, "the proxy ends with its agent", func() bool {
 					_, _, err := ask(clientOf(t, listen), "http://web/")
 					return err != nil
 				})
@@ -192,7 +193,7 @@ func TestChild(t *testing.T) {
 			agent.code()
 			_ = os.Remove(n.socket())
 			agent = n.agent("off", "{}", address(b))
-			until(t, "the proxy was ended", func() bool {
+			await.For(t, "the proxy was ended", func() bool {
 				_, _, err := ask(clientOf(t, listen), "http://web/")
 				return err != nil
 			})

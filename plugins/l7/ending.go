@@ -19,7 +19,7 @@ const (
 func (p *Provider) Cleanup(_ context.Context, what dataplane.CleanupOptions) ([]dataplane.CleanupItem, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !what.DryRun && (what.AllKnown || what.InstanceID == p.instance) {
+	if p.proxy != nil && !what.DryRun && (what.AllKnown || what.InstanceID == p.instance) {
 		p.forget()
 	}
 	return nil, nil

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // Under an agent, a port that somebody else has is told with its address, and
@@ -20,7 +22,7 @@ func TestPortInUseUnderAnAgent(t *testing.T) {
 	listen := taken.Addr().String()
 	agent := n.agent("l7", fmt.Sprintf("{l7: {listen: %q}}", listen), address(a))
 	agent.says(`listen ` + listen + `: the port is in use`)
-	until(t, "plugin list says why", func() bool {
+	await.For(t, "plugin list says why", func() bool {
 		out, _ := exec.Command(programs.path(t, "fairlead"), "plugin", "list", "--api", n.socket(), "-o", "json").CombinedOutput()
 		return strings.Contains(string(out), "listen "+listen+": the port is in use")
 	})

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -167,7 +168,7 @@ func (p *process) says(pattern string) string {
 	p.t.Helper()
 	re := regexp.MustCompile(pattern)
 	var found string
-	until(p.t, fmt.Sprintf("%v says %s", p.cmd.Args, pattern), func() bool {
+	await.For(p.t, fmt.Sprintf("%v says %s", p.cmd.Args, pattern), func() bool {
 		m := re.FindStringSubmatch(p.output())
 		if m != nil {
 			found = m[len(m)-1]
@@ -193,21 +194,6 @@ func serve(t *testing.T, environ []string, args ...string) *proxyProcess {
 	p := run(t, programs.path(t, "fairlead-dataplane-l7"), environ, append([]string{"serve"}, args...)...)
 	p.says(`msg=serving `)
 	return &proxyProcess{process: p, listen: p.says(`msg=serving .*listen=([0-9.]+:\d+)`), admin: p.says(`admin=([0-9.]+:\d+)`)}
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(patience)
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("in %v: not %s", patience, what)
-		}
-	}
 }
 
 // backend is a server that says its name.

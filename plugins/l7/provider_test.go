@@ -189,7 +189,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("got %+v", h)
 	}
 	r := &reconciler{t, p, &dataplane.Snapshot{}}
-	r.want(http.StatusNotFound, "web")
+	r.want(http.StatusServiceUnavailable, "web")
 	if err := p.Drain(t.Context(), time.Now().Add(time.Second), func(dataplane.DrainProgress) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestHealth(t *testing.T) {
 	if h := p.Health(t.Context()); h.State != dataplane.HealthReady {
 		t.Errorf("after it was configured again: got %+v", h)
 	}
-	r.want(http.StatusNotFound, "web")
+	r.want(http.StatusServiceUnavailable, "web")
 }
 
 func TestProbe(t *testing.T) {
@@ -296,10 +296,19 @@ func TestCleanup(t *testing.T) {
 	if _, err := p.Cleanup(t.Context(), dataplane.CleanupOptions{InstanceID: "i"}); err != nil {
 		t.Fatal(err)
 	}
-	r.want(http.StatusNotFound, "web")
+	r.want(http.StatusServiceUnavailable, "web")
 	r.last = &dataplane.Snapshot{}
 	r.to(dataplane.Exchanged, serviceOf("web", address(a)))
 	r.want(http.StatusOK, "web")
+}
+
+// A process that is started for Cleanup alone is never configured.
+func TestCleanupWithoutConfigure(t *testing.T) {
+	for _, what := range []dataplane.CleanupOptions{{AllKnown: true}, {InstanceID: "i"}, {}} {
+		if items, err := New("test").Cleanup(t.Context(), what); err != nil || len(items) != 0 {
+			t.Errorf("%+v: got %v, %v", what, items, err)
+		}
+	}
 }
 
 // A process that runs by itself keeps its own settings, and its own end.

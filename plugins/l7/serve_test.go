@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -27,7 +28,7 @@ func TestServeWithinTheTest(t *testing.T) {
 	said := func(pattern string) string {
 		t.Helper()
 		var m []string
-		until(t, pattern+" in the log", func() bool {
+		await.For(t, pattern+" in the log", func() bool {
 			m = regexp.MustCompile(pattern).FindStringSubmatch(out.String())
 			return m != nil
 		})
@@ -67,7 +68,7 @@ func TestServeUntilTheContextEnds(t *testing.T) {
 	go func() {
 		code <- Serve(ctx, Process{Args: []string{"--provider-socket", socket, "--listen", "127.0.0.1:0", "--admin", "off", "--announce-time", "0s"}, Version: "test", Stdout: out, Stderr: out})
 	}()
-	until(t, "its socket is there", func() bool {
+	await.For(t, "its socket is there", func() bool {
 		_, err := os.Stat(socket)
 		return err == nil
 	})

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -94,7 +95,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			good++
 		}
 		p.signal(syscall.SIGHUP)
-		until(t, "the reload is done", func() bool {
+		await.For(t, "the reload is done", func() bool {
 			return p.count(`msg="the configuration was reloaded"`) == good && p.count(`msg="the new configuration is not in force`) == bad
 		})
 	}
@@ -104,7 +105,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	write(t, file, anyPort+services("web", address(b)))
 	p.signal(syscall.SIGHUP)
 	c := clientOf(t, p.listen)
-	until(t, "only the new endpoint answers", func() bool {
+	await.For(t, "only the new endpoint answers", func() bool {
 		_, body, err := ask(c, "http://web/")
 		return err == nil && body == "b"
 	})
@@ -148,7 +149,7 @@ func TestPortInUse(t *testing.T) {
 		if code := p.code(); code != 1 {
 			t.Errorf("%s: exit code %d, want 1", key, code)
 		}
-		until(t, "the reason is told", func() bool { return strings.Contains(p.output(), "in use") })
+		await.For(t, "the reason is told", func() bool { return strings.Contains(p.output(), "in use") })
 		if out := p.output(); !strings.Contains(out, key+" "+taken.Addr().String()) || p.count(`(?m)in use`) != 1 {
 			t.Errorf("%s: got %q, want one line that names it", key, out)
 		}
@@ -185,7 +186,7 @@ func TestTerm(t *testing.T) {
 			<-entered
 			p.signal(syscall.SIGTERM)
 			admin := clientOf(t, p.admin)
-			until(t, "it is not ready", func() bool {
+			await.For(t, "it is not ready", func() bool {
 				code, _, err := ask(admin, "http://admin/readyz")
 				return err == nil && code == http.StatusServiceUnavailable
 			})
@@ -208,7 +209,7 @@ func TestTerm(t *testing.T) {
 				}
 				return
 			}
-			until(t, "it takes no more connections", func() bool {
+			await.For(t, "it takes no more connections", func() bool {
 				c, err := net.Dial("tcp", p.listen)
 				if err == nil {
 					_ = c.Close()
@@ -260,7 +261,7 @@ func TestCommands(t *testing.T) {
 		if code := p.code(); code != tt.code {
 			t.Errorf("%v: exit code %d, want %d", tt.args, code, tt.code)
 		}
-		until(t, fmt.Sprintf("%v says %q", tt.args, tt.want), func() bool { return strings.Contains(p.output(), tt.want) })
+		await.For(t, fmt.Sprintf("%v says %q", tt.args, tt.want), func() bool { return strings.Contains(p.output(), tt.want) })
 	}
 }
 

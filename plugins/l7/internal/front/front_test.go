@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -201,7 +202,7 @@ func TestCloseWaitsAndCuts(t *testing.T) {
 		defer close(closed)
 		f.Close(context.Background())
 	}()
-	until(t, "the listener is closed", func() bool {
+	await.For(t, "the listener is closed", func() bool {
 		c, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = c.Close()
@@ -290,21 +291,6 @@ func TestH2C(t *testing.T) {
 	}
 	if _, err := get(client(t), f.Addresses()[0]); err == nil || !strings.Contains(err.Error(), "418") {
 		t.Errorf("HTTP/1.1 beside it: got %v", err)
-	}
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("in 10 s: not %s", what)
-		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -85,7 +86,7 @@ func TestClosedLogWritesWhatWaits(t *testing.T) {
 		l.put([]byte("line\n"))
 	}
 	l.close()
-	eventually(t, "all transcript.Buffer", func() bool { return strings.Count(to.String(), "\n") == 100 })
+	await.For(t, "all transcript.Buffer", func() bool { return strings.Count(to.String(), "\n") == 100 })
 }
 
 // Secrets in queries and headers are not logged.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // What is no answer is told as one clear error, and everything else goes on.
@@ -255,7 +257,7 @@ func TestClientAbort(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				eventually(t, "a request under way", func() bool { return w.metric("fairlead_l7_backend_connections_busy") == 1 })
+				await.For(t, "a request under way", func() bool { return w.metric("fairlead_l7_backend_connections_busy") == 1 })
 			}
 			start := time.Now()
 			_ = c.Close()
@@ -287,7 +289,7 @@ func TestClientThatStalls(t *testing.T) {
 	c, _ := w.dial()
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: web\r\n\r\n")
 	w.logged(`"reason":"client-stalled"`)
-	eventually(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
+	await.For(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
 }
 
 // A stream may be silent for longer than a client may stand still, and end then:

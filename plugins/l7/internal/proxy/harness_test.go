@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/plugins/l7/internal/http1"
 	"github.com/fairlead/fairlead/plugins/l7/internal/route"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -127,7 +128,7 @@ func (w *world) remove(backend string, reason dataplane.RemovalReason) {
 // logged waits for a line with all of these.
 func (w *world) logged(parts ...string) {
 	w.t.Helper()
-	eventually(w.t, fmt.Sprintf("a line of the log with %q", parts), func() bool {
+	await.For(w.t, fmt.Sprintf("a line of the log with %q", parts), func() bool {
 		for line := range strings.Lines(w.log.String()) {
 			found := true
 			for _, part := range parts {
@@ -168,20 +169,6 @@ func (w *world) metric(name string, labels ...string) float64 {
 		}
 	}
 	return sum
-}
-
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 10 s: %s", what)
-		}
-		<-tick.C
-	}
 }
 
 // server is a backend of net/http that ends with the test.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -53,9 +54,9 @@ func TestNothingStaysBehind(t *testing.T) {
 			})
 		}
 		all.Wait()
-		eventually(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
+		await.For(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
 	})
-	eventually(t, "goroutines and sockets as before", func() bool {
+	await.For(t, "goroutines and sockets as before", func() bool {
 		return runtime.NumGoroutine() <= goroutines+2 && descriptors(t) <= sockets
 	})
 }
@@ -155,7 +156,7 @@ func TestEndpointsComeAndGo(t *testing.T) {
 		set := [][]string{{a, b}, {b, c}, {c, a}, {a, b, c}, {c}}[i%5]
 		before := requests.Load()
 		w.serve("web", set...)
-		eventually(t, "further requests", func() bool { return requests.Load() > before+20 || t.Failed() })
+		await.For(t, "further requests", func() bool { return requests.Load() > before+20 || t.Failed() })
 	}
 	close(stop)
 	all.Wait()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -293,7 +294,7 @@ func TestNoConnectForAClientThatIsGone(t *testing.T) {
 	cancel()
 	w.proxy.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, http.MethodGet, "http://web/", nil))
 	w.logged(`"status":499`)
-	eventually(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
+	await.For(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
 	if n := w.metric("fairlead_l7_connects_total", "result", "failed"); n != 0 {
 		t.Errorf("%v failed connects", n)
 	}

@@ -17,6 +17,7 @@ import (
 	gorilla "github.com/gorilla/websocket"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -193,7 +194,7 @@ func TestHalfClose(t *testing.T) {
 		_, _ = io.WriteString(c, strings.Replace(handshake, "GET /", "GET /server", 1))
 		_, _ = readHead(r)
 		_, _ = io.WriteString(c, "yours")
-		eventually(t, "no tunnel", func() bool { return w.proxy.Tunnels() == 0 })
+		await.For(t, "no tunnel", func() bool { return w.proxy.Tunnels() == 0 })
 	})
 }
 
@@ -209,7 +210,7 @@ func TestSilentTunnelEnds(t *testing.T) {
 	if _, _, err := c.ReadMessage(); err == nil {
 		t.Error("it goes on")
 	}
-	eventually(t, "no tunnel", func() bool { return w.proxy.Tunnels() == 0 })
+	await.For(t, "no tunnel", func() bool { return w.proxy.Tunnels() == 0 })
 }
 
 // D5, D6: upgrades that fail leave nothing behind.
@@ -235,7 +236,7 @@ func TestFailedUpgrades(t *testing.T) {
 				expect(t, answer, c.status, c.reason)
 				_ = conn.Close()
 			}
-			eventually(t, "goroutines and sockets as before", func() bool {
+			await.For(t, "goroutines and sockets as before", func() bool {
 				return runtime.NumGoroutine() <= goroutines+5 && descriptors(t) <= sockets+5
 			})
 		})
@@ -280,7 +281,7 @@ func TestTunnelsAndUpdates(t *testing.T) {
 	}
 
 	w.remove(second, dataplane.RemovedDead)
-	eventually(t, "the tunnels of a dead endpoint have ended", func() bool { return w.proxy.Tunnels() == n })
+	await.For(t, "the tunnels of a dead endpoint have ended", func() bool { return w.proxy.Tunnels() == n })
 	for _, c := range young {
 		if _, _, err := c.ReadMessage(); err == nil {
 			t.Fatal("a tunnel of a dead endpoint goes on")
@@ -290,7 +291,7 @@ func TestTunnelsAndUpdates(t *testing.T) {
 		echoes(t, c, []byte("still here"))
 	}
 	w.proxy.CloseTunnels()
-	eventually(t, "all tunnels have ended", func() bool { return w.proxy.Tunnels() == 0 })
+	await.For(t, "all tunnels have ended", func() bool { return w.proxy.Tunnels() == 0 })
 }
 
 // An endpoint that left keeps its tunnels until the drain time is over; one that
@@ -311,7 +312,7 @@ func TestDrainTime(t *testing.T) {
 			start := time.Now()
 			w.apply(&dataplane.Service{Key: svc.Key}, []dataplane.Removal{{Endpoint: e, Reason: reason, SuspectedSince: silentSince}})
 			echoes(t, c, []byte("still here"))
-			eventually(t, "the tunnel has ended", func() bool { return w.proxy.Tunnels() == 0 })
+			await.For(t, "the tunnel has ended", func() bool { return w.proxy.Tunnels() == 0 })
 			if took := time.Since(start); took < 400*time.Millisecond {
 				t.Errorf("ended after %v", took)
 			}
@@ -325,7 +326,7 @@ func TestRequestAtDeadEndpoint(t *testing.T) {
 	w := newWorld(t, func(o *options) { o.try = 0 }, hang)
 	c, r := w.dial()
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: web\r\n\r\n")
-	eventually(t, "a request under way", func() bool { return w.metric("fairlead_l7_backend_connections_busy") == 1 })
+	await.For(t, "a request under way", func() bool { return w.metric("fairlead_l7_backend_connections_busy") == 1 })
 	w.serve("web", hang, server(t, ok))
 	w.remove(hang, dataplane.RemovedDead)
 	if answer, body := w.answer("GET", r); answer.StatusCode != http.StatusOK || body != "GET 0" {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -94,7 +95,7 @@ func TestEarlyAnswerToAnUpload(t *testing.T) {
 		_ = c.Close()
 		<-sent
 	}
-	eventually(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
+	await.For(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
 }
 
 // B12: a backend that answers before the upload's end and keeps the connection
@@ -313,7 +314,7 @@ func TestBackendDiesDuringStalledUpload(t *testing.T) {
 		answer, _ := w.ask("POST", "POST / HTTP/1.1\r\nHost: web\r\nContent-Length: 1000\r\n\r\nabc")
 		expect(t, answer, http.StatusBadGateway, ReasonBackendReset)
 	}
-	eventually(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
+	await.For(t, "no request under way", func() bool { return w.metric("fairlead_l7_requests_in_flight") == 0 })
 }
 
 func TestBackendThatTakesNoBody(t *testing.T) {

@@ -189,7 +189,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("got %+v", h)
 	}
 	r := &reconciler{t, p, &dataplane.Snapshot{}}
-	r.want(http.StatusServiceUnavailable, "web")
+	r.want(http.StatusServiceUnavailable, "web") // nothing is known yet
 	if err := p.Drain(t.Context(), time.Now().Add(time.Second), func(dataplane.DrainProgress) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestCleanup(t *testing.T) {
 	if _, err := p.Cleanup(t.Context(), dataplane.CleanupOptions{InstanceID: "i"}); err != nil {
 		t.Fatal(err)
 	}
-	r.want(http.StatusServiceUnavailable, "web")
+	r.want(http.StatusServiceUnavailable, "web") // nothing is known any more
 	r.last = &dataplane.Snapshot{}
 	r.to(dataplane.Exchanged, serviceOf("web", address(a)))
 	r.want(http.StatusOK, "web")

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // kept is a file as a process leaves it behind in which one check passed.
@@ -141,7 +143,7 @@ func TestHealthOutlivesTheProcess(t *testing.T) {
 	r := start(t, Config{Path: path, OnChange: w.onChange})
 	r.Set(list)
 	w.until(t, r, keyOf("up"), true)
-	eventually(t, "the file, written while the process runs", func() bool {
+	await.For(t, "the file, written while the process runs", func() bool {
 		text, err := os.ReadFile(path)
 		var m memory
 		return err == nil && json.Unmarshal(text, &m) == nil && len(m.Passing) == 1

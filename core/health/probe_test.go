@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc"
 	grpchealth "google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // serve hands each connection to a listener of its own to do, until the test is
@@ -70,7 +72,7 @@ func once(t *testing.T, addr netip.AddrPort, c Check) CheckStatus {
 	}
 	r.Set([]Instance{{Key: keyOf("a"), Addr: addr, Checks: []Check{c}}})
 	var s Status
-	eventually(t, "a first probe", func() bool {
+	await.For(t, "a first probe", func() bool {
 		s, _ = r.State(keyOf("a"))
 		return !s.Checks[0].At.IsZero()
 	})

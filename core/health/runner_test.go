@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // patience bounds every wait of these tests; only a failing test takes it.
@@ -62,22 +63,6 @@ func (w *waiter) until(t *testing.T, r *Runner, key InstanceKey, passing bool) S
 		case <-limit.C:
 			s, _ := r.State(key)
 			t.Fatalf("%s is not passing=%v after %s: %+v", key, passing, patience, s)
-		}
-	}
-}
-
-// eventually waits for what no callback tells.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("not within %s: %s", patience, what)
 		}
 	}
 }
@@ -150,7 +135,7 @@ func TestWithoutChecksAnInstancePassesAtOnce(t *testing.T) {
 	if got, ok := r.State(keyOf("a")); !ok || !got.Passing {
 		t.Fatalf("it is %+v, want passing", got)
 	}
-	eventually(t, "a call of OnChange", func() bool { return w.calls.Load() > 0 })
+	await.For(t, "a call of OnChange", func() bool { return w.calls.Load() > 0 })
 	r.Set(nil)
 	if all := r.States(); len(all) != 0 {
 		t.Errorf("after an empty list there are %v", all)
@@ -178,7 +163,7 @@ func TestHangingInstancesDoNotStopTheOthers(t *testing.T) {
 	list = append(list, Instance{Key: keyOf("up"), Addr: addrOf(t, s), Checks: []Check{httpCheck("/", 200*time.Millisecond)}})
 	r.Set(list)
 	w.until(t, r, keyOf("up"), true)
-	eventually(t, "every instance was probed", func() bool {
+	await.For(t, "every instance was probed", func() bool {
 		for _, s := range r.States() {
 			if s.Checks[0].At.IsZero() {
 				return false
@@ -200,7 +185,7 @@ func TestHangingInstancesDoNotStopTheOthers(t *testing.T) {
 	if n := most.Load(); n > 4*room {
 		t.Errorf("%d connections were open at once, want about %d", n, room)
 	}
-	eventually(t, "all connections are closed", func() bool { return open.Load() == 0 })
+	await.For(t, "all connections are closed", func() bool { return open.Load() == 0 })
 }
 
 // Checks that hang for a minute each, more than there is room for, take nothing
@@ -220,13 +205,13 @@ func TestLongHangsLeaveRoom(t *testing.T) {
 		list = append(list, Instance{Key: keyOf(fmt.Sprint("hang", i)), Addr: hang, Checks: []Check{{Kind: HTTP, Path: "/", Interval: time.Minute, Timeout: time.Minute}}})
 	}
 	r.Set(list)
-	eventually(t, "the hanging fill their part", func() bool {
+	await.For(t, "the hanging fill their part", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.patient == room*3/4
 	})
 	before := asked.Load()
-	eventually(t, "the other is asked on", func() bool { return asked.Load() >= before+10 })
+	await.For(t, "the other is asked on", func() bool { return asked.Load() >= before+10 })
 	if r.mu.Lock(); r.patient != room*3/4 {
 		t.Errorf("%d that hang run at once, want %d", r.patient, room*3/4)
 	}
@@ -274,7 +259,7 @@ func TestOnChangeMaySetAndRead(t *testing.T) {
 	}})
 	close(ready)
 	r.Set([]Instance{a})
-	eventually(t, "what OnChange set passes", func() bool { s, _ := r.State(b.Key); return s.Passing })
+	await.For(t, "what OnChange set passes", func() bool { s, _ := r.State(b.Key); return s.Passing })
 }
 
 // Setting the same again and again, as a level-triggered caller does, neither
@@ -290,7 +275,7 @@ func TestSettingTheSameAgainChangesNothing(t *testing.T) {
 	first := w.until(t, r, in.Key, true)
 	calls := w.calls.Load()
 	seen := probes.Load()
-	eventually(t, "five more probes while it is set all the time", func() bool {
+	await.For(t, "five more probes while it is set all the time", func() bool {
 		r.Set([]Instance{in})
 		return probes.Load() > seen+5
 	})
@@ -346,7 +331,7 @@ func TestMetricsTellWhatIsChecked(t *testing.T) {
 		{Key: keyOf("down"), Addr: closedPort(t), Checks: []Check{{Kind: TCP, Interval: MinInterval}}},
 	})
 	w.until(t, r, keyOf("up"), true)
-	eventually(t, "the metrics", func() bool {
+	await.For(t, "the metrics", func() bool {
 		got := gather(t, reg)
 		return got["fairlead_health_checks passing"] == 2 && got["fairlead_health_checks critical"] == 1 &&
 			got["fairlead_health_instances passing"] == 1 && got["fairlead_health_instances critical"] == 1 &&

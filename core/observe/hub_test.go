@@ -23,6 +23,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/dataplane/sdk"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -125,20 +126,6 @@ func (v *watching) flow() observe.Flow {
 	return *item.Flow
 }
 
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for tick := time.NewTicker(time.Millisecond); ; <-tick.C {
-		if cond() {
-			tick.Stop()
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
-}
-
 func asked(p *fake.Provider, want ...dataplane.FlowOptions) func() bool {
 	return func() bool { return slices.Equal(p.Wanted(), want) }
 }
@@ -158,13 +145,13 @@ func TestNothingIsAskedWhileNobodyObserves(t *testing.T) {
 			t.Fatalf("%d calls of Watch while nobody observes", p.Watching())
 		}
 		v := w.observe(observe.Options{})
-		eventually(t, "the provider is asked", asked(p, usual))
+		await.For(t, "the provider is asked", asked(p, usual))
 		p.Connect(flow("web", "forwarded"))
 		if f := v.flow(); f.Service != key("web") || f.Provider != "a" || f.Verdict != "forwarded" || f.Endpoint != 7 {
 			t.Errorf("got %+v", f)
 		}
 		v.stop()
-		eventually(t, "the Watch to end with the observer", func() bool { return p.Watching() == 0 })
+		await.For(t, "the Watch to end with the observer", func() bool { return p.Watching() == 0 })
 	}
 }
 
@@ -174,7 +161,7 @@ func TestProvidersComeAndGo(t *testing.T) {
 	a, lose := w.provider("a")
 	b, _ := w.provider("b")
 	all := func() bool { return len(a.Wanted()) == 1 && len(b.Wanted()) == 1 }
-	eventually(t, "both are asked", all)
+	await.For(t, "both are asked", all)
 	if got := w.hub.Providers(); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("providers %q", got)
 	}
@@ -187,9 +174,9 @@ func TestProvidersComeAndGo(t *testing.T) {
 		t.Errorf("got %+v", f)
 	}
 	lose()
-	eventually(t, "the lost one is left alone", func() bool { return a.Watching() == 0 && len(w.hub.Providers()) == 1 })
+	await.For(t, "the lost one is left alone", func() bool { return a.Watching() == 0 && len(w.hub.Providers()) == 1 })
 	again, _ := w.provider("a")
-	eventually(t, "its next life is asked", func() bool { return len(again.Wanted()) == 1 })
+	await.For(t, "its next life is asked", func() bool { return len(again.Wanted()) == 1 })
 	again.Connect(flow("web", "denied"))
 	if f := v.flow(); f.Provider != "a" || f.Verdict != "denied" {
 		t.Errorf("got %+v", f)
@@ -200,9 +187,9 @@ func TestSeveralObserversShareOneStream(t *testing.T) {
 	w := newWorld(t)
 	p, _ := w.provider("a")
 	coarse := w.observe(observe.Options{OneIn: 10, Rate: 1000})
-	eventually(t, "asked for the coarse one", asked(p, dataplane.FlowOptions{SampleOneIn: 10, MaxPerSecond: 1101}))
+	await.For(t, "asked for the coarse one", asked(p, dataplane.FlowOptions{SampleOneIn: 10, MaxPerSecond: 1101}))
 	fine := w.observe(observe.Options{OneIn: 4, Rate: 500})
-	eventually(t, "asked for the finest and the fastest", asked(p, dataplane.FlowOptions{SampleOneIn: 4, MaxPerSecond: 1101}))
+	await.For(t, "asked for the finest and the fastest", asked(p, dataplane.FlowOptions{SampleOneIn: 4, MaxPerSecond: 1101}))
 	const n = 200
 	for i := range n {
 		p.Connect(dataplane.Flow{Service: key("web"), Endpoint: uint64(i + 1)})
@@ -224,7 +211,7 @@ func TestSeveralObserversShareOneStream(t *testing.T) {
 	count(fine, n/4)
 	count(coarse, n/10)
 	fine.stop()
-	eventually(t, "asked for the coarse one only", asked(p, dataplane.FlowOptions{SampleOneIn: 10, MaxPerSecond: 1101}))
+	await.For(t, "asked for the coarse one only", asked(p, dataplane.FlowOptions{SampleOneIn: 10, MaxPerSecond: 1101}))
 }
 
 func TestFilters(t *testing.T) {
@@ -232,7 +219,7 @@ func TestFilters(t *testing.T) {
 	p, _ := w.provider("a")
 	web := w.observe(observe.Options{Service: key("web")})
 	refused := w.observe(observe.Options{Verdict: "refused"})
-	eventually(t, "all flows are asked for", asked(p, dataplane.FlowOptions{SampleOneIn: 1, MaxPerSecond: 11001}))
+	await.For(t, "all flows are asked for", asked(p, dataplane.FlowOptions{SampleOneIn: 1, MaxPerSecond: 11001}))
 	for _, f := range []dataplane.Flow{flow("db", "forwarded"), flow("web", "forwarded"), flow("db", "refused"), flow("web", "refused")} {
 		p.Connect(f)
 	}
@@ -249,7 +236,7 @@ func TestRateIsKeptAndTold(t *testing.T) {
 	w := newWorld(t)
 	p, _ := w.provider("a")
 	v := w.observe(observe.Options{Rate: 20})
-	eventually(t, "asked", asked(p, dataplane.FlowOptions{SampleOneIn: 1, MaxPerSecond: 23}))
+	await.For(t, "asked", asked(p, dataplane.FlowOptions{SampleOneIn: 1, MaxPerSecond: 23}))
 	for range 21 {
 		p.Connect(flow("web", "forwarded"))
 	}
@@ -300,7 +287,7 @@ func TestSlowObserverLosesAndDelaysNobody(t *testing.T) {
 	p, _ := w.provider("a")
 	slow := w.observe(observe.Options{Rate: observe.MaxRate})
 	quick := w.observe(observe.Options{Rate: observe.MaxRate})
-	eventually(t, "asked", asked(p, dataplane.FlowOptions{SampleOneIn: 1, MaxPerSecond: 11001}))
+	await.For(t, "asked", asked(p, dataplane.FlowOptions{SampleOneIn: 1, MaxPerSecond: 11001}))
 	// The quick one reads along, so no buffer in front of it runs over.
 	n := 1024 + scale.N(2000)
 	for i := range n {

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/dataplane/sdk"
 	"github.com/fairlead/fairlead/dataplane/transfer"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -67,20 +68,6 @@ func sdkProvider(tb testing.TB) (*fake.Provider, pb.DataPlaneProviderClient) {
 	return p, client
 }
 
-func eventually(tb testing.TB, what string, cond func() bool) {
-	tb.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for tick := time.NewTicker(200 * time.Microsecond); ; <-tick.C {
-		if cond() {
-			tick.Stop()
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("not within 30 s: %s", what)
-		}
-	}
-}
-
 func TestFakeProviderOverASocket(t *testing.T) {
 	p, client := sdkProvider(t)
 	v := newViews(view.Exchanged)
@@ -93,17 +80,17 @@ func TestFakeProviderOverASocket(t *testing.T) {
 		st := loop.Status()
 		return st.Error == nil && st.Epoch == v.Latest().Epoch && st.Health.State == dataplane.HealthReady
 	}
-	eventually(t, "the first view is programmed", current)
+	await.For(t, "the first view is programmed", current)
 	full := programmed(p)
 	for i := range scale.N(200) {
 		v.apply(runs(2, model.InstanceState(i%4), "web", "db"))
 		if i%3 == 0 {
 			v.apply(runs(3, passing, "web", fmt.Sprint("s", i)))
 		}
-		eventually(t, "the view is programmed", current)
+		await.For(t, "the view is programmed", current)
 	}
 	v.apply(runs(2, passing, "web", "db"), view.Forgotten{ID: 3})
-	eventually(t, "the first content again", func() bool { return current() && programmed(p) == full })
+	await.For(t, "the first content again", func() bool { return current() && programmed(p) == full })
 	p.Emit(dataplane.Event{ResyncWanted: "test"})
 	close(lost)
 	if err := <-done; err != nil {
@@ -226,7 +213,7 @@ func TestProviderThatPulls(t *testing.T) {
 	v.apply(runs(3, passing, "web"))
 	p.until("delta")
 	p.want(v)
-	eventually(t, "the report arrived", func() bool {
+	await.For(t, "the report arrived", func() bool {
 		st := source.Followers()
 		return len(st) == 1 && st[0].Provider == "pulled" && st[0].Epoch == v.Latest().Epoch && st[0].Health.State == dataplane.HealthReady
 	})
@@ -278,8 +265,8 @@ func TestFollowerThatStandsStill(t *testing.T) {
 	source := reconcile.NewSource(reconcile.Config{Session: session(), Views: v, Tick: 50 * time.Millisecond, Deadline: 3 * time.Second})
 	p := newPuller(t, source)
 	p.follow()
-	eventually(t, "it follows", func() bool { return len(source.Followers()) == 1 })
-	eventually(t, "it is let go of", func() bool { return len(source.Followers()) == 0 })
+	await.For(t, "it follows", func() bool { return len(source.Followers()) == 1 })
+	await.For(t, "it is let go of", func() bool { return len(source.Followers()) == 0 })
 	var err error
 	for err == nil {
 		_, err = p.stream.Recv()
@@ -319,7 +306,7 @@ func TestSourceRefuses(t *testing.T) {
 	}
 	// Those that came and went leave their places to others.
 	cancel()
-	eventually(t, "a place is free again", func() bool { return follow(t.Context(), "late") == nil })
+	await.For(t, "a place is free again", func() bool { return follow(t.Context(), "late") == nil })
 }
 
 // firstOf follows under a name and takes the first message.
@@ -349,7 +336,7 @@ func TestOpenFollowersLeaveRoom(t *testing.T) {
 		t.Errorf("by the socket: %v", err)
 	}
 	cancel()
-	eventually(t, "a place is free again", func() bool { return firstOf(t.Context(), open, "late") == nil })
+	await.For(t, "a place is free again", func() bool { return firstOf(t.Context(), open, "late") == nil })
 }
 
 // large are views of so many services with 10 endpoints each on 250 nodes.
@@ -381,11 +368,11 @@ func TestBytesFollowTheChange(t *testing.T) {
 	lost := make(chan struct{})
 	go func() { done <- loop.Serve(t.Context(), p, lost) }()
 	settled := func() bool { return loop.Status().Epoch == v.Latest().Epoch }
-	eventually(t, "the snapshot is there", settled)
+	await.For(t, "the snapshot is there", settled)
 	bytesOf := func(events ...view.Event) int {
 		before := len(p.history())
 		v.apply(events...)
-		eventually(t, "the delta is there", settled)
+		await.For(t, "the delta is there", settled)
 		sum := 0
 		for _, c := range p.history()[before:] {
 			if c.kind == "snapshot" {
@@ -460,7 +447,7 @@ func served(b *testing.B, v *views, client pb.DataPlaneProviderClient, use func(
 	lost := make(chan struct{})
 	done := make(chan error, 1)
 	settled := func() {
-		eventually(b, "programmed", func() bool { return loop.Status().Epoch == v.Latest().Epoch })
+		await.For(b, "programmed", func() bool { return loop.Status().Epoch == v.Latest().Epoch })
 	}
 	begun := time.Now()
 	go func() { done <- loop.Serve(b.Context(), client, lost) }()

@@ -1,0 +1,70 @@
+package await
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// recorder is a test that is watched.
+type recorder struct {
+	testing.TB
+	said string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.said = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// watch runs a test to its end, and returns why it failed.
+func watch(t *testing.T, test func(testing.TB)) string {
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		test(r)
+	}()
+	<-done
+	return r.said
+}
+
+func TestWaits(t *testing.T) {
+	var looks int
+	third := func() bool { looks++; return looks >= 3 }
+	if said := watch(t, func(t testing.TB) { For(t, "the third look", third) }); said != "" || looks != 3 {
+		t.Errorf("%d looks, failed with %q", looks, said)
+	}
+	words := []string{"a", "b", ""}
+	next := func() (word string) { word, words = words[0], words[1:]; return word }
+	if said := watch(t, func(t testing.TB) { Until(t, next) }); said != "" || len(words) != 0 {
+		t.Errorf("%q was not asked for, failed with %q", words, said)
+	}
+}
+
+func TestFailureNamesWhatIsMissing(t *testing.T) {
+	never := func() bool { return false }
+	if said := watch(t, func(t testing.TB) { Within(t, 10*time.Millisecond, "a miracle", never) }); said != "not within 10ms: a miracle" {
+		t.Errorf("failed with %q", said)
+	}
+}
+
+// TestLateConditionIsAskedOnceMore: whatever the machine did meanwhile, the condition
+// is looked at when its time is over.
+func TestLateConditionIsAskedOnceMore(t *testing.T) {
+	begin := time.Now()
+	holds := func() bool { return time.Since(begin) > 20*time.Millisecond }
+	slow := func() bool {
+		for !holds() { // one look takes longer than the limit
+			runtime.Gosched()
+		}
+		return true
+	}
+	if said := watch(t, func(t testing.TB) { Within(t, time.Millisecond, "it", slow) }); strings.Contains(said, "not") {
+		t.Errorf("failed with %q", said)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,8 +93,33 @@ the suite could not run.`,
 	flags.IntVar(&options.EndpointsPerService, "endpoints", 10, "endpoints of each of them")
 	flags.DurationVar(&options.Patience, "patience", 30*time.Second, "what a call with much to do may take")
 	traffic.register(flags)
+	_ = cmd.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return groups(traffic.on), cobra.ShellCompDirectiveNoFileComp
+	})
+	_ = cmd.RegisterFlagCompletionFunc("without", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var words []string
+		for _, f := range l4.Features() {
+			words = append(words, string(f)+"=")
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
 	flags.BoolVar(&list, "list", false, "list the checks and what they demand")
 	return cmd
+}
+
+// groups are those of the checks of one suite.
+func groups(traffic bool) []string {
+	var names []string
+	if traffic {
+		for _, c := range l4.Checks() {
+			names = append(names, c.Group())
+		}
+	} else {
+		for _, c := range conformance.Checks() {
+			names = append(names, c.Group())
+		}
+	}
+	return slices.Compact(names)
 }
 
 // checkJSON is one entry of `plugin conform --list -o json`.

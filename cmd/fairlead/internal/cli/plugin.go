@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -84,4 +85,27 @@ func (a *app) withPlugins(file string, f func(*plugins) error) error {
 
 func configFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "config", "", "configuration `FILE` of the agent (default: "+defaultConfig+" if it exists)")
+}
+
+// completePlugin offers the names of the installed plugins, each once.
+func (a *app) completePlugin(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	// Without a configuration that can be read there is nothing to offer, and no place to say so.
+	_ = a.withPlugins("", func(p *plugins) error {
+		for _, c := range p.Discovery().Candidates {
+			if c.ShadowedBy == "" && !slices.Contains(args, c.Name) {
+				names = append(names, c.Name)
+			}
+		}
+		return nil
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeOnePlugin is [app.completePlugin] for commands that take one name.
+func (a *app) completeOnePlugin(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completePlugin(cmd, args, text)
 }

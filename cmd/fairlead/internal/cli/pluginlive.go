@@ -215,7 +215,8 @@ and what was wrong is corrected. One that runs by itself is not ended; the agent
 connects to it anew.
 
 Exit codes: 0 it is ready, 1 it is not, or the agent does not host it.`,
-		Args: exactlyOne("NAME"),
+		Args:              exactlyOne("NAME"),
+		ValidArgsFunction: a.completeOnePlugin,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := a.signalled(cmd.Context())
 			defer stop()

@@ -21,6 +21,9 @@ func (a *app) pluginInfoCommand() *cobra.Command {
 		Use:   "info NAME",
 		Short: "Show what one data plane is and takes",
 		Args:  exactlyOne("NAME"),
+
+		ValidArgsFunction: a.completeOnePlugin,
+
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withPlugins(file, func(p *plugins) error {
 				ctx, stop := a.signalled(cmd.Context())
@@ -121,6 +124,7 @@ the worst. 1: one could not be asked.`,
 			}
 			return nil
 		},
+		ValidArgsFunction: a.completePlugin,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withPlugins(file, func(p *plugins) error {
 				ctx, stop := a.signalled(cmd.Context())

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // Exit codes and words of everything that ends without an agent.
@@ -119,14 +121,22 @@ func TestCompletion(t *testing.T) {
 
 // What the scripts ask the program for.
 func TestCompletedWords(t *testing.T) {
+	dir := newCommand(t).installPlugins(t, "good", "so")
 	for args, want := range map[string][]string{
-		"mem":                       {"members"},
-		"config ":                   {"show", "validate"},
-		"agent --gossip.profile ":   {"lan", "wan", "local"},
-		"members --output ":         {"text", "json"},
-		"agent --advertise-address": {"--advertise-address"},
+		"mem":                                 {"members"},
+		"config ":                             {"show", "validate"},
+		"agent --gossip.profile ":             {"lan", "wan", "local"},
+		"members --output ":                   {"text", "json"},
+		"agent --advertise-address":           {"--advertise-address"},
+		"plugin info ":                        {"good", "so"},
+		"plugin probe good ":                  {"so"},
+		"plugin restart ":                     {"good", "so"},
+		"plugin conform --only ":              {"identity", "reconcile"},
+		"plugin conform --traffic --only ":    {"table", "life"},
+		"plugin conform --traffic --without ": {"ends=", "udp="},
 	} {
 		cmd := newCommand(t)
+		cmd.Environ = append(cmd.Environ, "FAIRLEAD_PLUGIN_DIRS="+dir)
 		words := append([]string{"__complete"}, strings.Split(args, " ")...)
 		if code := cmd.run(words...); code != 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, cmd.err.String())
@@ -161,13 +171,25 @@ func TestManPages(t *testing.T) {
 		return pages
 	}
 	first, second := read(), read()
-	for _, name := range []string{"fairlead.1", "fairlead-agent.1", "fairlead-members.1", "fairlead-config-show.1", "fairlead-completion-bash.1"} {
+	var each func(*cobra.Command)
+	each = func(c *cobra.Command) {
+		if !c.IsAvailableCommand() && c.HasParent() {
+			return // hidden
+		}
+		name := strings.ReplaceAll(c.CommandPath(), " ", "-") + ".1"
 		if !strings.Contains(first[name], ".SH NAME") || !strings.Contains(first[name], ".SH SYNOPSIS") {
 			t.Errorf("%s: %.80q", name, first[name])
 		}
 		if first[name] != second[name] {
 			t.Errorf("%s differs between two runs", name)
 		}
+		for _, sub := range c.Commands() {
+			each(sub)
+		}
+	}
+	each((&app{env: newCommand(t).Env}).root())
+	if page := first["fairlead-completion-bash.1"]; !strings.Contains(page, ".SH SYNOPSIS") {
+		t.Errorf("of the shell's: %.80q", page)
 	}
 	if !strings.Contains(first["fairlead-agent.1"], "gossip.bind") {
 		t.Error("fairlead-agent.1 lacks the configuration flags")

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/hostcheck"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // checkHost runs check with a configuration of its own ports, and returns what it
@@ -32,7 +33,7 @@ func checkHost(t *testing.T, c *command, lines ...string) (code int, found map[s
 	}, lines...)
 	file := writeFile(t, strings.Join(text, "\n"))
 	var out hostCheckJSON
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		var stdout bytes.Buffer
 		c.Stdout = &stdout
 		code = c.run("check", "-o", "json", "--config", file)

@@ -19,6 +19,7 @@ import (
 
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // wreck is a host on which an agent and its data planes left something.
@@ -262,7 +263,7 @@ func TestCleanupBesideADataPlane(t *testing.T) {
 	if code, found, said = w.cleanup(); code != ExitOK || !slices.Contains(found, "good removed it serves on for an agent that is gone") || !slices.Contains(found, "good removed") {
 		t.Errorf("code %d, %v: %s", code, found, said)
 	}
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		if alive(orphan) {
 			return "the end of the process that served on"
 		}

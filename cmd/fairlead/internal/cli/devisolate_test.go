@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 	"github.com/fairlead/fairlead/test/transcript"
 )
@@ -55,7 +56,7 @@ func kernelDev(t *testing.T, c *command) (*exec.Cmd, localJSON) {
 		_ = dev.Wait()
 	})
 	var ready localJSON
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		if line, _, whole := strings.Cut(out.String(), "\n"); whole {
 			if err := json.Unmarshal([]byte(line), &ready); err != nil {
 				t.Fatalf("%v: %s", err, line)
@@ -109,7 +110,7 @@ func TestDevInKernel(t *testing.T) {
 				missing[i.ID] = true
 			}
 		}
-		waitFor(t, func() string {
+		await.Until(t, func() string {
 			out, err := inside(getVariable+"=http://"+vip+"/", exe)
 			if err != nil {
 				t.Fatalf("a VIP did not answer: %v: %s", err, out)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 	"github.com/fairlead/fairlead/test/transcript"
 )
@@ -74,7 +75,7 @@ func newDemo(t *testing.T) *command {
 // awaitEnd waits until none of the processes exists.
 func awaitEnd(t *testing.T, pids []int) {
 	t.Helper()
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		for _, pid := range pids {
 			// A child that nobody has waited for yet still has a pid.
 			stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -89,7 +90,7 @@ func awaitEnd(t *testing.T, pids []int) {
 // awaitNoDir waits until a directory is gone.
 func awaitNoDir(t *testing.T, dir string) {
 	t.Helper()
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 			return ""
 		}
@@ -103,7 +104,7 @@ func curl(t *testing.T, url, service string, instances ...string) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	seen := map[string]bool{}
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -208,7 +209,7 @@ func TestDev(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev.waitOutput(t, "instance web-1 (pid "+strconv.Itoa(c.Instances[0].PID)+") ended: signal: killed")
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		if out := other("endpoints", "web"); !strings.Contains(out, " out  failing ") {
 			return "web-1 to be out:\n" + out
 		}
@@ -278,7 +279,7 @@ func TestDevKilled(t *testing.T) {
 			_ = dev.Process.Kill()
 			_ = dev.Wait()
 		})
-		waitFor(t, func() string {
+		await.Until(t, func() string {
 			if strings.Contains(out.String(), "\n") {
 				return ""
 			}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 	"github.com/fairlead/fairlead/test/transcript"
 )
@@ -96,32 +96,12 @@ func (c *command) wait(t *testing.T) int {
 // waitOutput waits until stdout or stderr contains text.
 func (c *command) waitOutput(t *testing.T, text string) {
 	t.Helper()
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		if strings.Contains(c.out.String()+c.err.String(), text) {
 			return ""
 		}
 		return "output with " + text + "\nstdout:\n" + c.out.String() + "\nstderr:\n" + c.err.String()
 	})
-}
-
-// waitFor waits until missing returns nothing.
-func waitFor(t *testing.T, missing func() string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
-	defer cancel()
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		what := missing()
-		if what == "" {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited in vain for %s", what)
-		case <-poll.C:
-		}
-	}
 }
 
 // shortDir is a temporary directory whose path leaves room for a socket's.

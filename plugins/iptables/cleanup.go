@@ -63,62 +63,62 @@ func (p *Provider) cleanTable(ctx context.Context, t host.Tools, f rules.Family,
 	if err != nil {
 		return []dataplane.CleanupItem{{Object: name, Result: dataplane.Failed, Message: err.Error()}}
 	}
-	linger, waits := false, ""
-	if what.Linger && !what.DryRun {
-		linger, waits = p.mustStay(found, f, what)
-	}
+	linger := what.Linger && !what.DryRun && standing(found, what)
 	text, list := rules.Cleanup(found, what.InstanceID, what.AllKnown, linger)
 	if len(text) > 0 && !what.DryRun {
 		err = p.restore(ctx, t, f, text)
+	}
+	waits := ""
+	var stuck error // why the inert rule could not be removed
+	if linger && err == nil {
+		if waits = p.waits(t.Variant, f, found, what); waits == "" {
+			stuck = p.dropInert(ctx, t, f, what)
+		}
 	}
 	items := make([]dataplane.CleanupItem, 0, len(list)+1)
 	stays := false
 	for _, i := range list {
 		item := dataplane.CleanupItem{Object: name + ": " + i.Object, Result: dataplane.Removed}
+		inert := !i.Goes && linger && i.Tag == rules.Tag(what.InstanceID) && i.Inert
 		switch {
-		case !i.Goes && linger && i.Tag == rules.Tag(what.InstanceID) && i.Inert:
+		case inert && waits != "":
 			item.Result, item.Message, stays = dataplane.Pending, waits, true
-		case !i.Goes:
+		case inert && stuck == nil && err == nil:
+		case !i.Goes && !inert:
 			item.Result, item.Message = dataplane.Kept, i.Why
 		case what.DryRun:
 			item.Result = dataplane.WouldRemove
 		case err != nil:
 			item.Result, item.Message = dataplane.Failed, err.Error()
+		case inert:
+			item.Result, item.Message = dataplane.Failed, stuck.Error()
+			stuck = nil
 		}
 		items = append(items, item)
 	}
-	if linger && !stays && len(text) > 0 && err == nil {
-		items = append(items, dataplane.CleanupItem{Object: name + ": the rule that keeps connections", Result: dataplane.Pending, Message: waits})
+	keeps := dataplane.CleanupItem{Object: name + ": the rule that keeps connections"}
+	switch {
+	case stuck != nil:
+		keeps.Result, keeps.Message = dataplane.Failed, stuck.Error()
+		items = append(items, keeps)
+	case waits != "" && !stays:
+		keeps.Result, keeps.Message = dataplane.Pending, waits
+		items = append(items, keeps)
 	}
 	return items
 }
 
-// mustStay reports whether conntrack holds connections that were led: without any
-// rule that needs it the kernel would stop translating them. Which frontends those
-// went to is known from the rules, and remembered once those are gone; a process
-// that does not know takes every connection that was translated for one of ours.
-func (p *Provider) mustStay(found *rules.Table, f rules.Family, what dataplane.CleanupOptions) (bool, string) {
-	p.leaving = append(p.leaving, rules.Frontends(found, what.InstanceID, what.AllKnown)...)
-	ours := make(map[dataplane.Binding]bool)
-	for _, b := range p.leaving {
-		if f.Of(b.Addr.Addr()) {
-			ours[b] = true
-		}
-	}
-	if !standing(found, what) {
-		return false, ""
-	}
-	n, err := host.CountFlows(hostFamily(f), func(flow host.Flow) bool {
-		return flow.Translated() && flow.Endpoint.Port() != 0 && (ours[flow.Frontend] || len(p.leaving) == 0)
-	})
+// dropInert removes the rule that was left by the last restore, or by one before.
+func (p *Provider) dropInert(ctx context.Context, t host.Tools, f rules.Family, what dataplane.CleanupOptions) error {
+	found, err := p.read(ctx, t, f)
 	if err != nil {
-		p.log.Warn("connections that were led may break: conntrack cannot be asked", "error", err)
-		return false, ""
+		return err
 	}
-	if n == 0 {
-		return false, ""
+	text, _ := rules.Cleanup(found, what.InstanceID, what.AllKnown, false)
+	if len(text) == 0 {
+		return nil
 	}
-	return true, fmt.Sprintf("%d %v connections in conntrack", n, f)
+	return p.restore(ctx, t, f, text)
 }
 
 // standing reports whether a table holds anything that Cleanup would remove.

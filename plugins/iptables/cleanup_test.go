@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -72,42 +73,61 @@ func TestCleanupOfOthers(t *testing.T) {
 	})
 }
 
+// listenEcho returns what it is sent.
+func listenEcho(t *testing.T) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); c.Close() }()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// held is an open connection to an echo.
+type held struct {
+	net.Conn
+	t *testing.T
+}
+
+func holdsOne(t *testing.T, addr string) held {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return held{c, t}
+}
+
+func (h held) talks() {
+	h.t.Helper()
+	_ = h.SetDeadline(time.Now().Add(5 * time.Second))
+	b := make([]byte, 5)
+	if _, err := h.Write([]byte("hello")); err != nil {
+		h.t.Errorf("an open connection: %v", err)
+	} else if _, err := io.ReadFull(h, b); err != nil {
+		h.t.Errorf("an open connection: %v", err)
+	}
+}
+
 // TestLinger: taken leave of with Linger the connections that were led go on, by one
 // rule that leads nothing; when they are over that goes as well, also by a process
 // that knows nothing of them.
 func TestLinger(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v host.Variant) {
 		w := newWorld(t, v)
-		echo, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer echo.Close()
-		go func() {
-			for {
-				c, err := echo.Accept()
-				if err != nil {
-					return
-				}
-				go func() { _, _ = io.Copy(c, c); c.Close() }()
-			}
-		}()
-		w.good(w.apply(service("a", vip("10.200.9.1:80", dataplane.TCP), echo.Addr().(*net.TCPAddr).AddrPort())))
-		c, err := net.Dial("tcp", "10.200.9.1:80")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		talks := func() {
-			t.Helper()
-			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-			b := make([]byte, 5)
-			if _, err := c.Write([]byte("hello")); err != nil {
-				t.Errorf("an open connection: %v", err)
-			} else if _, err := io.ReadFull(c, b); err != nil {
-				t.Errorf("an open connection: %v", err)
-			}
-		}
+		w.good(w.apply(service("a", vip("10.200.9.1:80", dataplane.TCP), listenEcho(t))))
+		talks := holdsOne(t, "10.200.9.1:80").talks
 		talks()
 		linger := func(p *Provider) map[dataplane.CleanupResult]int {
 			t.Helper()
@@ -138,5 +158,54 @@ func TestLinger(t *testing.T) {
 			t.Errorf("when the connection is over: %v", n)
 		}
 		netns.Eventually(t, time.Second, func() bool { return !ours(saved(t, v)[rules.IPv4]) }, "nothing to be left")
+	})
+}
+
+// TestLingerBesideAnother: what is waited for are the connections from before, not those
+// that the data plane in its place leads, nor those that are over. That the instance is
+// back and leaves once more begins anew.
+func TestLingerBesideAnother(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v host.Variant) {
+		w, successor := newWorld(t, v), newWorld(t, v)
+		successor.config.InstanceID += ".successor"
+		successor.restart()
+		web := service("a", vip("10.200.9.2:80", dataplane.TCP), listenEcho(t))
+		pending := func() string {
+			t.Helper()
+			items, err := w.provider.Cleanup(t.Context(), dataplane.CleanupOptions{InstanceID: w.config.InstanceID, Linger: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range items {
+				if i.Result == dataplane.Pending {
+					return i.Message
+				}
+			}
+			return ""
+		}
+		for range 2 {
+			w.good(w.apply(web))
+			before := holdsOne(t, "10.200.9.2:80")
+			for range 20 {
+				c := holdsOne(t, "10.200.9.2:80")
+				c.talks()
+				c.Close()
+			}
+			successor.good(successor.apply(web))
+			netns.Eventually(t, 10*time.Second, func() bool { return strings.HasPrefix(pending(), "1 ") }, "the leave to wait for the one connection that is open")
+			after := holdsOne(t, "10.200.9.2:80")
+			after.talks()
+			before.talks()
+			if says := pending(); !strings.HasPrefix(says, "1 ") {
+				t.Errorf("beside a connection of the successor %q is waited for", says)
+			}
+			before.Close()
+			netns.Eventually(t, 10*time.Second, func() bool { return pending() == "" }, "the leave to end with the connection from before")
+			after.talks()
+			if text := saved(t, v)[rules.IPv4]; strings.Contains(text, rules.Tag(w.config.InstanceID)) {
+				t.Errorf("after the leave there is\n%s", text)
+			}
+			after.Close()
+		}
 	})
 }

@@ -122,7 +122,12 @@ func TestSenderNeverSticks(t *testing.T) {
 // flows counts the entries of conntrack that lead from a frontend.
 func flows(t *testing.T, frontend string) int {
 	t.Helper()
-	n, err := host.CountFlows(host.V4, func(f host.Flow) bool { return f.Frontend.Addr == netip.MustParseAddrPort(frontend) && f.Translated() })
+	n := 0
+	err := host.Flows(host.V4, func(f host.Flow) {
+		if f.Frontend.Addr == netip.MustParseAddrPort(frontend) && f.Translated() {
+			n++
+		}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,9 +100,12 @@ func TestForwardedBesideSockets(t *testing.T) {
 		}
 		led := func() (n int) {
 			t.Helper()
-			err := router.Do(func() (err error) {
-				n, err = host.CountFlows(host.V4, func(f host.Flow) bool { return f.Frontend.Addr == netip.MustParseAddrPort(addr) })
-				return err
+			err := router.Do(func() error {
+				return host.Flows(host.V4, func(f host.Flow) {
+					if f.Frontend.Addr == netip.MustParseAddrPort(addr) {
+						n++
+					}
+				})
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -36,7 +36,7 @@ type Provider struct {
 	alone    bool                // the other variant's tables hold nothing of this instance
 	portion  int                 // how many services one restore changes at most; 0: any number
 	base     *dataplane.Snapshot // of a process before, while the host is incomplete
-	leaving  []dataplane.Binding // frontends of what was cleaned with Linger
+	leaving  *leaving            // nil: no Cleanup with Linger since something was programmed
 
 	shown shown
 }

@@ -26,6 +26,7 @@ func (p *Provider) Reconcile(ctx context.Context, next *dataplane.Snapshot, told
 	if err := p.start(); err != nil {
 		return dataplane.Result{}, err
 	}
+	p.leaving = nil
 	p.drop(told)
 	r := &round{provider: p, last: p.shown.last, next: p.union(next), statuses: make(map[dataplane.Key]dataplane.ServiceStatus)}
 	if r.last == nil {

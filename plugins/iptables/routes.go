@@ -112,7 +112,8 @@ func (r *routes) put(vips []netip.Addr) (changes int, err error) {
 	return changes, err
 }
 
-// unreachable reports whether this host has no route to one of the addresses. One of
+// unreachable reports whether this host has no route of its own to one of the addresses.
+// That of another data plane does not count, as it may be about to leave. One of
 // each block of 256 is asked for: routes to VIPs come by prefixes.
 func unreachable(vips []netip.Addr) (bool, error) {
 	last := netip.Prefix{}
@@ -121,7 +122,7 @@ func unreachable(vips []netip.Addr) (bool, error) {
 			continue
 		}
 		last, _ = a.Prefix(a.BitLen() - 8) // in range
-		if ok, err := host.Reachable(a); err != nil || !ok {
+		if ok, err := host.ReachableAlone(a); err != nil || !ok {
 			return true, err
 		}
 	}

@@ -45,14 +45,34 @@ func NewRoutes(tag uint32) Routes { return Routes{Table: tablePrefix<<24 | tag&0
 // Reachable reports whether this host has a route to an address, ours or another. An
 // error is that it could not be asked.
 func Reachable(a netip.Addr) (bool, error) {
-	_, err := netlink.RouteGet(a.AsSlice())
+	routes, err := routeTo(a)
+	return len(routes) > 0, err
+}
+
+// routeTo is what the kernel would take; none if it knows none.
+func routeTo(a netip.Addr) ([]netlink.Route, error) {
+	routes, err := netlink.RouteGet(a.AsSlice())
 	switch {
 	case err == nil:
-		return true, nil
+		return routes, nil
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EINVAL):
-		return false, nil // none, unreachable, prohibit, blackhole
+		return nil, nil // none, unreachable, prohibit, blackhole
 	}
-	return false, fmt.Errorf("host: the route to %v: %w", a, err)
+	return nil, fmt.Errorf("host: the route to %v: %w", a, err)
+}
+
+// dataPlanes are the upper bytes of the tables of Fairlead's data planes: ours and,
+// after it, those of others.
+const dataPlanes = 10
+
+// ReachableAlone reports whether the host would have a route to an address if it had no
+// data plane: another one's goes when that does.
+func ReachableAlone(a netip.Addr) (bool, error) {
+	routes, err := routeTo(a)
+	return slices.ContainsFunc(routes, func(r netlink.Route) bool {
+		prefix := uint32(r.Table) >> 24
+		return prefix < tablePrefix || prefix >= tablePrefix+dataPlanes
+	}), err
 }
 
 // Set makes the table hold just these VIPs, of both families, and says how many

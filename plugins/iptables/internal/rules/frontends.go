@@ -27,6 +27,15 @@ func Frontends(found *Table, instance string, all bool) []dataplane.Binding {
 	return list
 }
 
+// HasChains reports whether any chain of an instance stands, or of any instance, also
+// one that leads nothing.
+func HasChains(found *Table, instance string, all bool) bool {
+	return slices.ContainsFunc(found.Chains, func(c *Chain) bool {
+		tag, ours := tagOf(c.Name)
+		return ours && (all || tag == Tag(instance))
+	})
+}
+
 // frontendOf reads a rule for one address, protocol and port.
 func frontendOf(spec string) (dataplane.Binding, bool) {
 	prefix, err := netip.ParsePrefix(after(spec, "-d"))

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -79,7 +80,7 @@ func start(t *testing.T, o Options) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	go func() { r.result <- r.Run(ctx, r.signals) }()
-	waitFor(t, "the API to answer", func() bool {
+	await.For(t, "the API to answer", func() bool {
 		c, err := client.Dial(t.Context(), o.Loaded.Config.API.Socket)
 		if err != nil {
 			return false
@@ -127,20 +128,6 @@ func (r *running) wait(t *testing.T) error {
 	}
 }
 
-func waitFor(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(waitTimeout)
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
-		case <-poll.C:
-		}
-	}
-}
-
 func loaded(cfg *config.Config) Loaded { return Loaded{Config: cfg, Origins: config.Origins{}} }
 
 func TestRunServesAndLeavesNothingBehind(t *testing.T) {
@@ -165,7 +152,7 @@ func TestRunServesAndLeavesNothingBehind(t *testing.T) {
 		}
 	}
 
-	waitFor(t, "the end of the start", func() bool { return strings.Contains(r.log.String(), "msg=ready") })
+	await.For(t, "the end of the start", func() bool { return strings.Contains(r.log.String(), "msg=ready") })
 	r.cancel()
 	if err := r.wait(t); err != nil {
 		t.Errorf("Run: %v", err)
@@ -219,8 +206,8 @@ func TestSIGTERMLeaves(t *testing.T) {
 		}
 		return model.StateDead
 	}
-	waitFor(t, "n1 to see n2 alive", func() bool { return state() == model.StateAlive })
-	waitFor(t, "n2 to know whom to tell", func() bool {
+	await.For(t, "n1 to see n2 alive", func() bool { return state() == model.StateAlive })
+	await.For(t, "n2 to know whom to tell", func() bool {
 		members, err := n2.api.Members(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -237,7 +224,7 @@ func TestSIGTERMLeaves(t *testing.T) {
 			t.Logf("log of n1:\n%slog of n2:\n%s", n1.log, n2.log)
 		}
 	})
-	waitFor(t, "n1 to see n2 left", func() bool { return state() == model.StateLeft })
+	await.For(t, "n1 to see n2 left", func() bool { return state() == model.StateLeft })
 	var kinds []string
 	for e, err := range n1.api.Events(t.Context(), 0, false) {
 		if err != nil {
@@ -298,7 +285,7 @@ func TestFailedStartLeaves(t *testing.T) {
 			t.Logf("log of n1:\n%slog of n2:\n%s", n1.log, n2.log)
 		}
 	})
-	waitFor(t, "n1 to see n2 left, or never to have heard of it", func() bool {
+	await.For(t, "n1 to see n2 left, or never to have heard of it", func() bool {
 		members, err := n1.api.Members(t.Context())
 		if err != nil {
 			t.Fatal(err)

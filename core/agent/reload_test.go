@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/fairlead/fairlead/core/config"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -46,7 +47,7 @@ func TestSIGHUP(t *testing.T) {
 		before := count()
 		next <- f
 		r.signals <- syscall.SIGHUP
-		waitFor(t, "a reload that is "+result, func() bool {
+		await.For(t, "a reload that is "+result, func() bool {
 			return count() == before+1
 		})
 	}
@@ -72,7 +73,7 @@ func TestSIGHUP(t *testing.T) {
 		"cluster.name": {Layer: config.LayerFile, Name: "f.yaml", Line: 4},
 	}
 	reload(func() (Loaded, error) { return Loaded{Config: &changed, Origins: from}, nil }, reloadApplied)
-	waitFor(t, "the new level to show", func() bool { v, _ := setting("log.level"); return v == "debug" })
+	await.For(t, "the new level to show", func() bool { v, _ := setting("log.level"); return v == "debug" })
 	if r.opts.Level.Level() != slog.LevelDebug {
 		t.Errorf("level %v, want debug", r.opts.Level.Level())
 	}
@@ -87,16 +88,16 @@ func TestSIGHUP(t *testing.T) {
 	moved.Cluster.Name = "other"
 	from = config.Origins{"cluster.name": {Layer: config.LayerFile, Name: "f.yaml", Line: 9}}
 	reload(func() (Loaded, error) { return Loaded{Config: &moved, Origins: from, Warnings: []string{"w1"}}, nil }, reloadRestartNeeded)
-	waitFor(t, "the key to be named", func() bool {
+	await.For(t, "the key to be named", func() bool {
 		return strings.Contains(r.log.String(), "key=cluster.name") && strings.Contains(r.log.String(), "w1")
 	})
-	waitFor(t, "the end of the reload", func() bool { return strings.Contains(r.log.String(), "result=restart_needed") })
+	await.For(t, "the end of the reload", func() bool { return strings.Contains(r.log.String(), "result=restart_needed") })
 	if value, origin := setting("cluster.name"); value != cfg.Cluster.Name || origin != "f.yaml:4" {
 		t.Errorf("cluster.name shows %q from %q: want what is in force", value, origin)
 	}
 
 	reload(func() (Loaded, error) { return Loaded{}, errors.New("config: f.yaml:1: broken") }, reloadFailed)
-	waitFor(t, "the error in the log", func() bool { return strings.Contains(r.log.String(), "f.yaml:1: broken") })
+	await.For(t, "the error in the log", func() bool { return strings.Contains(r.log.String(), "f.yaml:1: broken") })
 	if value, _ := setting("log.level"); value != "debug" {
 		t.Errorf("after a failed reload log.level is %q", value)
 	}
@@ -105,7 +106,7 @@ func TestSIGHUP(t *testing.T) {
 func TestSIGHUPWithoutAFileIsSaid(t *testing.T) {
 	r := start(t, Options{Loaded: loaded(testConfig(t, "n1"))})
 	r.signals <- syscall.SIGHUP
-	waitFor(t, "a line in the log", func() bool { return strings.Contains(r.log.String(), "SIGHUP ignored") })
+	await.For(t, "a line in the log", func() bool { return strings.Contains(r.log.String(), "SIGHUP ignored") })
 }
 
 // A port 0 is shown as the port that it became.

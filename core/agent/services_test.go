@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/core/api/client"
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // pair starts two agents that know each other.
@@ -34,11 +35,11 @@ func pairOf(t *testing.T, cfg1, cfg2 *config.Config) (n1, n2 *running) {
 	cfg2.Cluster.Join = []string{status.Addr}
 	n2 = start(t, Options{Loaded: loaded(cfg2)})
 	for _, n := range []*running{n1, n2} {
-		waitFor(t, "both to know each other", func() bool {
+		await.For(t, "both to know each other", func() bool {
 			members, err := n.api.Members(t.Context())
 			return err == nil && len(members) == 2
 		})
-		waitFor(t, "the end of the start", func() bool { return strings.Contains(n.log.String(), "msg=ready") })
+		await.For(t, "the end of the start", func() bool { return strings.Contains(n.log.String(), "msg=ready") })
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -82,7 +83,7 @@ func (r *running) sees(t *testing.T, service, want string) {
 			t.Logf("%s: %s is %q, want %q", r.config().Node.Name, service, got, want)
 		}
 	}()
-	waitFor(t, service+" to be "+want, func() bool { got = r.endpoints(t, service); return got == want })
+	await.For(t, service+" to be "+want, func() bool { got = r.endpoints(t, service); return got == want })
 }
 
 func (r *running) register(t *testing.T, definition string) client.Registration {
@@ -301,7 +302,7 @@ func TestFilesReloadsAndClientsTogether(t *testing.T) {
 	cfg1.Services = parse(t, `{name: web, port: 80, instances: [{id: a, address: "127.0.0.1:1"}]}`)
 	next := make(chan Loaded, 1)
 	n1 := start(t, Options{Loaded: loaded(cfg1), Reload: func() (Loaded, error) { return <-next, nil }})
-	waitFor(t, "the end of the start", func() bool { return strings.Contains(n1.log.String(), "msg=ready") })
+	await.For(t, "the end of the start", func() bool { return strings.Contains(n1.log.String(), "msg=ready") })
 	status, err := n1.api.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +328,7 @@ func TestFilesReloadsAndClientsTogether(t *testing.T) {
 		before := strings.Count(n1.log.String(), "msg=reloaded")
 		next <- Loaded{Config: &changed, Origins: config.Origins{}}
 		n1.signals <- syscall.SIGHUP
-		waitFor(t, "the reload", func() bool { return strings.Count(n1.log.String(), "msg=reloaded") > before })
+		await.For(t, "the reload", func() bool { return strings.Count(n1.log.String(), "msg=reloaded") > before })
 	}
 	write(`{name: db, port: 1, instances: [{id: a, address: "127.0.0.1:2"}]}`)
 	reload(func(*config.Config) {}) // looks into the directory, too
@@ -338,7 +339,7 @@ func TestFilesReloadsAndClientsTogether(t *testing.T) {
 
 	// A bad file: what it said stays, the others are not harmed.
 	write("name: db\nport: x\n")
-	waitFor(t, "the error", func() bool { return strings.Contains(n1.log.String(), file+":2:7: port") })
+	await.For(t, "the error", func() bool { return strings.Contains(n1.log.String(), file+":2:7: port") })
 	for _, service := range []string{"web", "db", "mail"} {
 		n2.sees(t, service, "n1/a:ready")
 	}
@@ -450,7 +451,7 @@ func TestFileWithoutRoom(t *testing.T) {
 	n.sees(t, "d", "n1/i:ready")
 	// One that outgrows the room stays as it was.
 	write("c.yaml", bulky("c", 5000))
-	waitFor(t, "the error", func() bool { return strings.Contains(n.log.String(), path("c.yaml")) })
+	await.For(t, "the error", func() bool { return strings.Contains(n.log.String(), path("c.yaml")) })
 	n.sees(t, "c", "n1/i:ready")
 	if err := os.Remove(path("a.yaml")); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -148,7 +149,7 @@ func TestDirectoryIsWatched(t *testing.T) {
 	sees := func(want string) {
 		t.Helper()
 		begun := time.Now()
-		waitFor(t, want, func() bool {
+		await.For(t, want, func() bool {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			return d.last == want

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/api/client"
 	"github.com/fairlead/fairlead/core/config"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // fakeDeparture is a membership that only ends. Nil functions do nothing.
@@ -199,7 +200,7 @@ func TestSignalWhileAPluginStarts(t *testing.T) {
 	cfg.Dataplane = config.Providers{"l7"}
 	r := prepare(t, Options{Loaded: loaded(cfg)})
 	go func() { r.result <- r.Run(context.Background(), r.signals) }()
-	waitFor(t, "the plugin to start", func() bool { _, err := os.Stat(began); return err == nil })
+	await.For(t, "the plugin to start", func() bool { _, err := os.Stat(began); return err == nil })
 	c, err := client.Dial(t.Context(), cfg.API.Socket)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/dataplane/sdk"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // plane is the reference provider under the name of its file. What it programs is in
@@ -123,11 +124,11 @@ func TestSwitchOfDataPlanes(t *testing.T) {
 		next <- Loaded{Config: &changed, Origins: written}
 		r.signals <- syscall.SIGHUP
 	}
-	waitFor(t, "the first to have the service", func() bool { return programs(kernels["one"]) })
+	await.For(t, "the first to have the service", func() bool { return programs(kernels["one"]) })
 	served(t, kernels)
 
 	reload("three")
-	waitFor(t, "the refusal", func() bool {
+	await.For(t, "the refusal", func() bool {
 		log := r.log.String()
 		return strings.Contains(log, "dataplane names three, which cannot run here") && strings.Contains(log, "result=failed")
 	})
@@ -140,8 +141,8 @@ func TestSwitchOfDataPlanes(t *testing.T) {
 	}
 
 	reload("two")
-	waitFor(t, "the second to take over", func() bool { return programs(kernels["two"]) && !programs(kernels["one"]) })
-	waitFor(t, "the result", func() bool { return strings.Contains(r.log.String(), "applied=dataplane") })
+	await.For(t, "the second to take over", func() bool { return programs(kernels["two"]) && !programs(kernels["one"]) })
+	await.For(t, "the result", func() bool { return strings.Contains(r.log.String(), "applied=dataplane") })
 	list, err := r.api.Config(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +152,7 @@ func TestSwitchOfDataPlanes(t *testing.T) {
 			t.Errorf("%s shows as %s", s.Key, s.Value)
 		}
 	}
-	waitFor(t, "the first to be forgotten", func() bool {
+	await.For(t, "the first to be forgotten", func() bool {
 		list, err := r.api.Plugins(t.Context())
 		if err != nil {
 			return false
@@ -164,7 +165,7 @@ func TestSwitchOfDataPlanes(t *testing.T) {
 		return true
 	})
 	reload("one")
-	waitFor(t, "the first to have it again", func() bool { return programs(kernels["one"]) && !programs(kernels["two"]) })
+	await.For(t, "the first to have it again", func() bool { return programs(kernels["one"]) && !programs(kernels["two"]) })
 }
 
 // An agent that starts with other data planes cleans what those of before left, when
@@ -174,7 +175,7 @@ func TestOtherDataPlanesAtRestart(t *testing.T) {
 	cfg := planesConfig(t, "one")
 	written := config.Origins{keyDataplane: {Layer: config.LayerEnv, Name: "FAIRLEAD_DATAPLANE"}}
 	r := start(t, Options{Loaded: Loaded{Config: cfg, Origins: written}})
-	waitFor(t, "the first to have the service", func() bool { return programs(kernels["one"]) })
+	await.For(t, "the first to have the service", func() bool { return programs(kernels["one"]) })
 	r.cancel()
 	if err := r.wait(t); err != nil {
 		t.Fatal(err)
@@ -186,7 +187,7 @@ func TestOtherDataPlanesAtRestart(t *testing.T) {
 	other := *cfg
 	other.Dataplane = config.Providers{"two"}
 	start(t, Options{Loaded: Loaded{Config: &other, Origins: written}})
-	waitFor(t, "the second to take over", func() bool { return programs(kernels["two"]) && !programs(kernels["one"]) })
+	await.For(t, "the second to take over", func() bool { return programs(kernels["two"]) && !programs(kernels["one"]) })
 }
 
 // A stop that is asked for while data planes are chosen anew is not kept waiting.
@@ -203,7 +204,7 @@ func TestSignalWhileDataPlanesAreChosen(t *testing.T) {
 	other.Dataplane = config.Providers{"slow"}
 	r := start(t, Options{Loaded: loaded(cfg), Reload: func() (Loaded, error) { return loaded(&other), nil }})
 	r.signals <- syscall.SIGHUP
-	waitFor(t, "the plugin to start", func() bool { _, err := os.Stat(began); return err == nil })
+	await.For(t, "the plugin to start", func() bool { _, err := os.Stat(began); return err == nil })
 	asked := time.Now()
 	r.signals <- syscall.SIGTERM
 	if err := r.wait(t); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/core/swim"
 	"github.com/fairlead/fairlead/core/swim/wire"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 	"github.com/fairlead/fairlead/test/transcript"
 )
@@ -46,36 +47,20 @@ func startReal(t *testing.T, edit func(*membership.Config)) *node {
 	return n
 }
 
-// eventually polls cond in real time.
-func eventually(t *testing.T, within time.Duration, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(within)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("not within %v: %s", within, what)
-		}
-	}
-}
-
 func TestRealSockets(t *testing.T) {
 	seed := startReal(t, func(c *membership.Config) { c.Name = "a" })
 	join := []string{seed.addr.String()}
 	b := startReal(t, func(c *membership.Config) { c.Name, c.Join = "b", join })
 	c := startReal(t, func(c *membership.Config) { c.Name, c.Join = "c", join })
 	all := []*node{seed, b, c}
-	eventually(t, 5*time.Second, "3 nodes see each other", func() bool {
+	await.Within(t, 5*time.Second, "3 nodes see each other", func() bool {
 		return seed.Snapshot().Live() == 3 && b.Snapshot().Live() == 3 && c.Snapshot().Live() == 3
 	})
 	definition := bytes.Repeat([]byte("x"), 200_000)
 	if err := b.SetRecord(definition, []byte{1}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "all have the definition", func() bool {
+	await.Within(t, 10*time.Second, "all have the definition", func() bool {
 		for _, n := range all {
 			if m, _ := n.Snapshot().Find(b.id()); !bytes.Equal(m.Definition, definition) {
 				return false
@@ -203,7 +188,7 @@ func TestAbuseIsCountedAndChangesNothing(t *testing.T) {
 		c.Log = nil
 	})
 	peer := startReal(t, func(c *membership.Config) { c.Name, c.Join = "peer", []string{n.addr.String()} })
-	eventually(t, 5*time.Second, "two nodes", func() bool { return n.Snapshot().Live() == 2 && peer.Snapshot().Live() == 2 })
+	await.Within(t, 5*time.Second, "two nodes", func() bool { return n.Snapshot().Live() == 2 && peer.Snapshot().Live() == 2 })
 	before := n.Snapshot()
 
 	a := newAbuse(n)
@@ -225,11 +210,11 @@ func TestAbuseIsCountedAndChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i%200 == 199 { // never more than the socket buffer holds
-				eventually(t, 10*time.Second, "packets so far are accounted for", func() bool { return accounted() >= float64(i+1) })
+				await.Within(t, 10*time.Second, "packets so far are accounted for", func() bool { return accounted() >= float64(i+1) })
 			}
 		}
 		runtime.ReadMemStats(&is)
-		eventually(t, 10*time.Second, "all packets are accounted for", func() bool { return accounted() >= float64(len(packets)) })
+		await.Within(t, 10*time.Second, "all packets are accounted for", func() bool { return accounted() >= float64(len(packets)) })
 		each := (is.TotalAlloc - was.TotalAlloc) / uint64(len(packets))
 		t.Logf("%d packets: %v rejected, %v dropped, %d bytes allocated for each",
 			len(packets), n.metric(t, "rejected_total"), n.metric(t, "dropped_total", "queue-full"), each)
@@ -279,7 +264,7 @@ func TestAbuseIsCountedAndChangesNothing(t *testing.T) {
 			}
 		}
 		runtime.ReadMemStats(&is)
-		eventually(t, 5*time.Second, "all streams are counted", func() bool { return ended() >= base+float64(streams) })
+		await.Within(t, 5*time.Second, "all streams are counted", func() bool { return ended() >= base+float64(streams) })
 		each := (is.TotalAlloc - was.TotalAlloc) / uint64(streams)
 		t.Logf("%d streams, %d bytes allocated for each", streams, each)
 		if each > 64<<10 {
@@ -311,5 +296,5 @@ func TestIdleStreamsDoNotKeepOthersOut(t *testing.T) {
 		defer conn.Close()
 	}
 	b := startReal(t, func(c *membership.Config) { c.Name, c.Join = "b", []string{n.addr.String()} })
-	eventually(t, time.Second, "a node joins although 100 streams say nothing", func() bool { return b.Snapshot().Live() == 2 })
+	await.Within(t, time.Second, "a node joins although 100 streams say nothing", func() bool { return b.Snapshot().Live() == 2 })
 }

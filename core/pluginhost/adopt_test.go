@@ -14,6 +14,7 @@ import (
 
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // alone starts a provider that runs by itself on a socket.
@@ -26,7 +27,7 @@ func (r *rig) alone(name, socket string, args ...string) *exec.Cmd {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	waitFor(r.t, func() string {
+	await.Until(r.t, func() string {
 		c, err := net.Dial("unix", socket)
 		if err != nil {
 			return "an answer at " + socket + ": " + err.Error()
@@ -331,7 +332,7 @@ func TestGroupOfKeptChildEndsWithIt(t *testing.T) {
 	}
 	kill(t, pid, syscall.SIGKILL)
 	waitClosed(t, p.Lost, "the loss")
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		reapChild(pid)
 		if alive(grandchild) {
 			return "the end of the grandchild"
@@ -392,7 +393,7 @@ func TestLogOfKeptChildIsBounded(t *testing.T) {
 	if _, err := f.Write(make([]byte, handshake.MaxLogBytes+1)); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		if info, err := os.Stat(path); err != nil || info.Size() > handshake.MaxLogBytes {
 			return "a log of at most 4 MiB"
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 	"github.com/fairlead/fairlead/test/transcript"
 )
@@ -103,7 +104,7 @@ func TestKilledAgentLeavesNoPlugin(t *testing.T) {
 				agent, _, pid := runAgent(t, job{Plugins: r.dir, RunDir: r.cfg.RunDir, StateDir: r.cfg.StateDir})
 				began := time.Now()
 				killAgent(t, agent)
-				waitFor(t, func() string {
+				await.Until(t, func() string {
 					if alive(pid) {
 						return fmt.Sprintf("the end of plugin %d", pid)
 					}
@@ -148,7 +149,7 @@ func TestKilledAgentLeavesServingPlugin(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		if alive(first) {
 			return "the end of the plugin"
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // stage is a rig with providers of which one takes the place of another.
@@ -75,7 +76,7 @@ func there(path string) bool { _, err := os.Stat(path); return err == nil }
 
 func (s *stage) waitGone(path string) {
 	s.t.Helper()
-	waitFor(s.t, func() string {
+	await.Until(s.t, func() string {
 		if there(path) {
 			return "the end of " + path + "\n" + s.log.String()
 		}
@@ -86,7 +87,7 @@ func (s *stage) waitGone(path string) {
 // waitLeaves waits until the leaves of a host say this; nothing: until there is none.
 func (s *stage) waitLeaves(h *Host, text string) {
 	s.t.Helper()
-	waitFor(s.t, func() string {
+	await.Until(s.t, func() string {
 		_, leaves := h.Explain()
 		switch {
 		case text == "" && len(leaves) == 0:

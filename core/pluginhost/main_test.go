@@ -1,7 +1,6 @@
 package pluginhost
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"math/rand/v2"
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -166,7 +166,7 @@ func (r *rig) nextReady() Provider {
 
 func (r *rig) waitLog(text string) {
 	r.t.Helper()
-	waitFor(r.t, func() string {
+	await.Until(r.t, func() string {
 		if strings.Contains(r.log.String(), text) {
 			return ""
 		}
@@ -187,7 +187,7 @@ func statusOf(t *testing.T, h *Host, name string) Status {
 
 func waitState(t *testing.T, h *Host, name string, want State) Status {
 	t.Helper()
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		if s := statusOf(t, h, name); s.State != want {
 			return "state " + string(want) + ", is " + string(s.State) + ": " + s.Reason
 		}
@@ -202,26 +202,6 @@ func waitClosed(t *testing.T, c <-chan struct{}, what string) {
 	case <-c:
 	case <-time.After(patience):
 		t.Fatalf("waited in vain for %s", what)
-	}
-}
-
-// waitFor waits until missing returns nothing.
-func waitFor(t *testing.T, missing func() string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		what := missing()
-		if what == "" {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited in vain for %s", what)
-		case <-poll.C:
-		}
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/test/await"
 )
 
 func TestRunDirErrors(t *testing.T) {
@@ -100,7 +102,7 @@ func TestRunDirWithoutRoom(t *testing.T) {
 	r.nextReady()
 	kill(t, statusOf(t, h, "good").PID, syscall.SIGKILL)
 	n := 0
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		for ; n < 1000; n++ { // what the plugin had is free by now
 			if err := os.Mkdir(filepath.Join(r.cfg.RunDir, itoa(n)), 0o700); err != nil {
 				break

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 func TestReadyAndStopped(t *testing.T) {
@@ -85,7 +86,7 @@ func TestBadPlugins(t *testing.T) {
 				waitState(t, h, "bad", StateRejected) // another try would not help
 			}
 			said := ""
-			waitFor(t, func() string {
+			await.Until(t, func() string {
 				if said = statusOf(t, h, "bad").Reason; said == "" {
 					return "the reason why the bad one does not run"
 				}

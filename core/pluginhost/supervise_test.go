@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -170,7 +171,7 @@ func TestGrandchildHoldsThePipes(t *testing.T) {
 				t.Errorf("noticed after %v", d)
 			}
 			if mode == "grandchild" {
-				waitFor(t, func() string {
+				await.Until(t, func() string {
 					if alive(grandchild) {
 						return "the end of the grandchild"
 					}
@@ -198,7 +199,7 @@ func TestFloodIsDroppedNotBlocked(t *testing.T) {
 			r.install("good", behaviour{Mode: mode})
 			h := r.start()
 			r.nextReady()
-			waitFor(t, func() string {
+			await.Until(t, func() string {
 				if n := counter(t, r, "fairlead_plugin_log_lines_dropped_total"); n < 100000 {
 					return fmt.Sprintf("100,000 lines dropped, only %v are", n)
 				}
@@ -260,7 +261,7 @@ func TestRestartsLeaveNothing(t *testing.T) {
 	files, routines, threads := descriptors(t), runtime.NumGoroutine(), entries(t, "/proc/self/task")
 	n := scale.N(1000)
 	restart(n)
-	waitFor(t, func() string {
+	await.Until(t, func() string {
 		if d := descriptors(t); d > files+2 {
 			return fmt.Sprintf("descriptors: %d before, %d after %d restarts", files, d, n)
 		}

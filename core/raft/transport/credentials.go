@@ -62,11 +62,10 @@ func (c clientCredentials) ClientHandshake(ctx context.Context, _ string, raw ne
 	// In TLS 1.3 this side is done before the other one has looked at the
 	// certificate. What it thinks of it is there before its first byte, which in
 	// HTTP/2 does not wait for anything; who writes before may find the connection
-	// closed, and not why.
+	// closed, and not why. gRPC closes it when ctx ends.
 	begun := &begun{Conn: conn}
-	defer context.AfterFunc(ctx, func() { _ = raw.Close() })()
 	if _, err := io.ReadFull(conn, begun.first[:]); err != nil {
-		return nil, nil, cause(ctx, err)
+		return nil, nil, err
 	}
 	return begun, info, nil
 }

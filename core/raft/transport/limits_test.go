@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -73,12 +72,7 @@ func TestFrameCap(t *testing.T) {
 func TestFrameIsRefusedByItsLength(t *testing.T) {
 	n := newNetwork(t)
 	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
-	client := &http2.Transport{
-		DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-			d := tls.Dialer{Config: a.keeper.Client("n2")}
-			return d.DialContext(ctx, network, addr)
-		},
-	}
+	client := overHTTP2(a.keeper.Client("n2"))
 	defer client.CloseIdleConnections()
 	header := binary.BigEndian.AppendUint32([]byte{0}, 1<<30) // not compressed; a GiB follows, or does not
 	body, write := io.Pipe()
@@ -103,6 +97,17 @@ func TestFrameIsRefusedByItsLength(t *testing.T) {
 	}
 }
 
+// overHTTP2 makes requests under a configuration of TLS.
+func overHTTP2(config *tls.Config) *http.Transport {
+	return &http.Transport{
+		ForceAttemptHTTP2: true,
+		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			d := tls.Dialer{Config: config}
+			return d.DialContext(ctx, network, addr)
+		},
+	}
+}
+
 // Nobody is served who did not show who it is, whatever is called.
 func TestNoCallBeforeTheHandshake(t *testing.T) {
 	n := newNetwork(t)
@@ -112,10 +117,7 @@ func TestNoCallBeforeTheHandshake(t *testing.T) {
 		return raft.Answer{}, nil
 	}
 	call := func(config *tls.Config) {
-		client := &http2.Transport{DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-			d := tls.Dialer{Config: config}
-			return d.DialContext(ctx, network, addr)
-		}}
+		client := overHTTP2(config)
 		defer client.CloseIdleConnections()
 		r, err := http.NewRequestWithContext(soon(t), http.MethodPost, "https://"+b.proxy.address()+transportpb.Transport_Ask_FullMethodName, bytes.NewReader(make([]byte, 5)))
 		if err != nil {

@@ -1,15 +1,10 @@
 package transport
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
-	"syscall"
-	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
@@ -49,11 +44,12 @@ func (l *link) open() (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(clientCredentials{l.t.cfg.Keeper, node}),
-		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 1.6, Jitter: 0.3, MaxDelay: lastRetry},
 			MinConnectTimeout: ioTimeout,
 		}),
+		// With this gRPC also has TCP give up what is not acknowledged in time; TCP alone
+		// would try for a quarter of an hour, at ever larger distances.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 2 * ioTimeout, Timeout: ioTimeout, PermitWithoutStream: true}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(l.t.cfg.Limits.FrameBytes)),
 		grpc.WithMaxHeaderListSize(headerBytes), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
@@ -101,17 +97,4 @@ func (l *link) close() {
 	defer l.mu.Unlock()
 	l.closed = true
 	l.drop()
-}
-
-// dial connects. What is not acknowledged in time ends the connection: TCP alone
-// would try for a quarter of an hour, at ever larger distances.
-func dial(ctx context.Context, address string) (net.Conn, error) {
-	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
-		var set error
-		err := c.Control(func(fd uintptr) {
-			set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(ioTimeout/time.Millisecond))
-		})
-		return errors.Join(err, set)
-	}}
-	return d.DialContext(ctx, "tcp", address)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -75,38 +76,54 @@ func (h *Host) cleanPlugin(ctx context.Context, name string, o CleanOptions) ([]
 	users := slices.DeleteFunc(slices.Clone(o.Users), func(u User) bool { return u.Plugin != "" && u.Plugin != name || o.Force })
 	if len(o.Instances) == 0 && len(users) == 0 {
 		items, err := call(dataplane.CleanupOptions{AllKnown: true})
-		return cleaned(name, items, nil), err
+		return cleaned(name, items), err
 	}
 	var out []Cleaned
-	var instances []string // that are to go and may
-	for _, item := range there {
-		c := Cleaned{Plugin: name, Object: item.Object, Instance: item.InstanceID, Result: dataplane.Kept}
-		switch user := userOf(users, item.InstanceID); {
-		case len(o.Instances) > 0 && !slices.Contains(o.Instances, item.InstanceID):
-			if c.Message = "of another instance"; item.InstanceID != "" {
-				c.Message = "of instance " + item.InstanceID
+	var errs []error
+	done := map[string]bool{} // objects that a call for their instance told of
+	// one cleans after an instance, or tells what it has if somebody uses that.
+	one := func(instance string) {
+		user := userOf(users, instance)
+		items, err := call(dataplane.CleanupOptions{InstanceID: instance, DryRun: user != ""})
+		errs = append(errs, err)
+		for _, c := range cleaned(name, items) {
+			if c.Result == dataplane.Kept || done[c.Object] && c.Object != "" {
+				continue
 			}
-		case user != "":
-			c.Message, c.InUse = "in use by "+user, true
-		case item.InstanceID == "":
-			c.Message, c.InUse = "nobody knows whose it is, and "+users[0].Who+" runs", true
-		default:
-			instances = append(instances, item.InstanceID)
-			continue // told by the call that removes it
+			done[c.Object] = true
+			if user != "" && c.Result == dataplane.WouldRemove {
+				c.Result, c.Message, c.InUse = dataplane.Kept, "in use by "+user, true
+			}
+			out = append(out, c)
 		}
-		out = append(out, c)
 	}
-	for _, instance := range o.Instances { // also those of a plugin that does not say whose its objects are
-		if userOf(users, instance) == "" {
-			instances = append(instances, instance)
+	// Some plugins find only for an instance that is named what is its own.
+	instances := slices.Clone(o.Instances)
+	if len(instances) == 0 {
+		for _, item := range there {
+			if item.InstanceID != "" {
+				instances = append(instances, item.InstanceID)
+			}
 		}
 	}
 	slices.Sort(instances)
-	var errs []error
 	for _, instance := range slices.Compact(instances) {
-		items, err := call(dataplane.CleanupOptions{InstanceID: instance})
-		errs = append(errs, err)
-		out = append(out, cleaned(name, items, func(i dataplane.CleanupItem) bool { return i.Result == dataplane.Kept })...)
+		one(instance)
+	}
+	for _, item := range there {
+		if done[item.Object] {
+			continue
+		}
+		c := Cleaned{Plugin: name, Object: item.Object, Instance: item.InstanceID, Result: dataplane.Kept}
+		switch {
+		case len(o.Instances) == 0:
+			c.Message, c.InUse = "nobody knows whose it is, and "+users[0].Who+" runs", true
+		case item.InstanceID != "":
+			c.Message = "of instance " + item.InstanceID
+		default:
+			c.Message = "of another instance"
+		}
+		out = append(out, c)
 	}
 	return out, errors.Join(errs...)
 }
@@ -121,13 +138,11 @@ func userOf(users []User, instance string) string {
 	return ""
 }
 
-// cleaned lists what a call found, but for what without says.
-func cleaned(plugin string, items []dataplane.CleanupItem, without func(dataplane.CleanupItem) bool) []Cleaned {
+// cleaned lists what a call found.
+func cleaned(plugin string, items []dataplane.CleanupItem) []Cleaned {
 	var out []Cleaned
 	for _, i := range items {
-		if without == nil || !without(i) {
-			out = append(out, Cleaned{Plugin: plugin, Object: i.Object, Instance: i.InstanceID, Result: i.Result, Message: i.Message})
-		}
+		out = append(out, Cleaned{Plugin: plugin, Object: i.Object, Instance: i.InstanceID, Result: i.Result, Message: i.Message})
 	}
 	return out
 }
@@ -139,6 +154,9 @@ type Trace struct {
 	run, state string
 	lock       *os.File // nil: the run directory is not there
 }
+
+// zombieTime is far above what it takes to see that a process has ended.
+const zombieTime = 100 * time.Millisecond
 
 // ErrInUse: an agent that runs uses the directory.
 var ErrInUse = errors.New("pluginhost: an agent uses the run directory")
@@ -200,6 +218,9 @@ func (t *Trace) EndProcesses(patience Timing, dryRun bool) (out []Cleaned, pids 
 		}
 		proc := rec.process()
 		if proc == nil {
+			continue
+		}
+		if proc.ended(zombieTime) { // nobody has taken its status yet
 			continue
 		}
 		pids = append(pids, rec.PID)

@@ -19,11 +19,11 @@ import (
 
 // explained is what `plugin explain -o json` says, as far as these tests read it.
 type explained struct {
-	Agent      string
-	Chosen     []pluginhost.Choice
-	Rejected   []pluginhost.Rejected
-	Warnings   []string
-	Error      string
+	Agent    string
+	Chosen   []pluginhost.Choice
+	Rejected []pluginhost.Rejected
+	Warnings []string
+	Error    string
 }
 
 func (e explained) rejection(name string) string {

@@ -92,7 +92,7 @@ func Validate(t Target, o Options) error {
 			known = known || name == c.ID || name == c.Group()
 		}
 		if !known {
-			return fmt.Errorf("conformance: %q is neither a check nor a group of checks", name)
+			return fmt.Errorf("conformance: %q is neither a check nor a group of checks: fairlead plugin conform --list names them", name)
 		}
 	}
 	return nil

@@ -131,6 +131,9 @@ func (a *app) cleanup(ctx context.Context, p *plugins, o cleanupOptions) error {
 		}
 	}
 	clean.Users = users
+	if len(p.usable()) == 0 {
+		fmt.Fprintln(a.env.Stderr, "warning: "+noneInstalled+"; so none was asked what it left")
+	}
 	found = append(found, p.Clean(ctx, clean)...)
 	if mine {
 		found = append(found, trace.Remove(o.dryRun, slices.ContainsFunc(found, stays))...)

@@ -31,6 +31,7 @@ func table(w io.Writer, colour bool, rows [][]cell) error {
 	}
 	var b strings.Builder
 	for _, row := range rows {
+		row = row[:lastSaid(row)+1]
 		for i, c := range row {
 			b.WriteString(paint(colour, c.sgr, c.text))
 			if i < len(row)-1 {
@@ -41,6 +42,39 @@ func table(w io.Writer, colour bool, rows [][]cell) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// lastSaid is the index of the last cell that says something, -1 if none does: what
+// follows would be blanks at the end of a line.
+func lastSaid(row []cell) int {
+	for i := len(row) - 1; i >= 0; i-- {
+		if row[i].text != "" {
+			return i
+		}
+	}
+	return -1
+}
+
+// dashed puts a dash into the empty cells of rows below headings, but for the last
+// column, which is for words: so a reader sees in which column a value stands.
+func dashed(rows [][]cell) [][]cell {
+	for _, row := range rows {
+		for i := range row[:len(row)-1] {
+			row[i].text = dash(row[i].text)
+		}
+	}
+	return rows
+}
+
+// withRemedy are the rows of a finding, whose last cell is why: what to do about it
+// has a line of its own below, as lines with both would be too long to read.
+func withRemedy(row []cell, remedy string) [][]cell {
+	if remedy == "" {
+		return [][]cell{row}
+	}
+	below := make([]cell, len(row))
+	below[len(row)-1].text = "→ " + remedy
+	return [][]cell{row, below}
 }
 
 // cells makes a row without colour.

@@ -27,6 +27,9 @@ directory of FAIRLEAD_PLUGIN_DIRS. See docs/plugins.md for how to write one.`,
 	return cmd
 }
 
+// noneInstalled is said where plugins are asked and there are none.
+const noneInstalled = "no data plane is installed: put fairlead-dataplane-NAME beside fairlead or into a directory of FAIRLEAD_PLUGIN_DIRS"
+
 // plugins is what the commands about plugins look at: those that an agent with
 // this configuration would find.
 type plugins struct {

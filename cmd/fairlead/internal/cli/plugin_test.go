@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -153,6 +154,31 @@ func TestPluginInfo(t *testing.T) {
 	}
 }
 
+// A setting may have a type, several, or other schemas.
+func TestSettingsOf(t *testing.T) {
+	got := settingsOf([]byte(`{"properties": {
+		"d": {"description": "any"},
+		"c": {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "string"}], "description": "where"},
+		"b": {"type": ["integer", "null"]},
+		"a": {"type": "boolean", "description": "whether"}}}`))
+	want := [][3]string{{"a", "boolean", "whether"}, {"b", "integer or null", ""}, {"c", "string or array", "where"}, {"d", "", "any"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Where no plugin is, an empty list would look like an answer.
+func TestNoPlugins(t *testing.T) {
+	for args, code := range map[string]int{"plugin list": ExitOK, "plugin probe --all": ExitFailed, "cleanup --dry-run": ExitOK} {
+		c := newCommand(t)
+		c.Executable = func() (string, error) { return filepath.Join(t.TempDir(), "fairlead"), nil }
+		c.installPlugins(t)
+		if got := c.run(strings.Fields(args)...); got != code || !strings.Contains(c.err.String(), "no data plane is installed: put fairlead-dataplane-NAME") {
+			t.Errorf("%s: code %d, want %d: %s", args, got, code, c.err.String())
+		}
+	}
+}
+
 func TestPluginProbeCodes(t *testing.T) {
 	for args, want := range map[string]int{
 		"good": ExitOK, "so": ExitDegraded, "no": ExitUnsupported, "who": ExitInconclusive, "nobody": ExitFailed,
@@ -182,7 +208,7 @@ func TestPluginProbeOutput(t *testing.T) {
 	c = newCommand(t)
 	c.installPlugins(t, "no")
 	c.run("plugin", "probe", "no", "nobody")
-	for _, want := range []string{"UNSUPPORTED", "moon", "it is UNSUPPORTED", "wait", "failed", "not installed"} {
+	for _, want := range []string{"UNSUPPORTED", "moon", "it is UNSUPPORTED\n", "→ wait\n", "failed", "not installed"} {
 		if !strings.Contains(c.out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, c.out.String())
 		}

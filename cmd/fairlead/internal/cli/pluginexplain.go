@@ -133,7 +133,7 @@ func (a *app) printExplanation(e explainJSON) error {
 		fmt.Fprintf(a.env.Stdout, "refused    %s\n", printable(strings.ReplaceAll(e.Error, "\n", "; ")))
 	}
 	rows := [][]cell{cells("NAME", "CHOSEN", "VERDICT", "SCOPES", "WHY")}
-	checks := [][]cell{cells("NAME", "CHECK", "RESULT", "REASON", "REMEDY")}
+	checks := [][]cell{cells("NAME", "CHECK", "RESULT", "REASON")}
 	for _, c := range e.Considered {
 		rows = append(rows, e.row(c))
 		for _, f := range c.Checks {
@@ -141,9 +141,9 @@ func (a *app) printExplanation(e explainJSON) error {
 			if !f.Required {
 				id += " (optional)"
 			}
-			row := cells(c.Name, id, f.Result, f.Reason, f.Remedy)
+			row := cells(c.Name, id, f.Result, f.Reason)
 			row[2].sgr = verdictColour(f.Result)
-			checks = append(checks, row)
+			checks = append(checks, withRemedy(row, f.Remedy)...)
 		}
 	}
 	leaving := [][]cell{cells("LEAVING", "INSTANCE", "WAITS")}
@@ -188,7 +188,7 @@ func (e explainJSON) row(c pluginhost.Considered) []cell {
 			why = r.Refusal.Error()
 		}
 	}
-	row := cells(c.Name, chosen, dash(c.Verdict), strings.Join(c.Scopes, ","), why)
+	row := cells(c.Name, chosen, dash(c.Verdict), dash(strings.Join(c.Scopes, ",")), why)
 	if chosen == "yes" {
 		row[1].sgr = "32" // green
 	}

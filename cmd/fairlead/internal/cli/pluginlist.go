@@ -77,7 +77,11 @@ manifest and gets those of the agent.`,
 				case answered:
 					return a.printLive(list)
 				}
-				return a.printPlugins(p.list(ctx))
+				out := p.list(ctx)
+				if len(out.Plugins) == 0 {
+					out.Problems = append(out.Problems, noneInstalled)
+				}
+				return a.printPlugins(out)
 			})
 		},
 	}
@@ -160,12 +164,9 @@ func (a *app) printPlugins(list pluginListJSON) error {
 		}
 		row := cells(p.Name, p.State, p.Version, strings.Join(p.Layers, ","), capabilities, p.Path, reason)
 		row[1].sgr = pluginColour(p.State)
-		for i := range row {
-			row[i].text = printable(row[i].text)
-		}
 		rows = append(rows, row)
 	}
-	return a.printWithProblems(rows, list.Problems)
+	return a.printWithProblems(dashed(printableRows(rows)), list.Problems)
 }
 
 func (a *app) printWithProblems(rows [][]cell, problems []string) error {

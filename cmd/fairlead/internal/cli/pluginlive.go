@@ -156,7 +156,7 @@ func (a *app) printLive(list pluginListJSON) error {
 		}
 		rows = append(rows, row)
 	}
-	if err := a.printWithProblems(printableRows(rows), list.Problems); err != nil || len(troubles) == 1 {
+	if err := a.printWithProblems(dashed(printableRows(rows)), list.Problems); err != nil || len(troubles) == 1 {
 		return err
 	}
 	fmt.Fprintln(a.env.Stdout)

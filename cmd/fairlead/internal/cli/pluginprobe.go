@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -52,13 +53,18 @@ func (a *app) printInfo(f pluginhost.Finding) error {
 	if l := info.Limits; l != nil {
 		rows = append(rows, cells("services", limit(l.Services)), cells("endpoints", limit(l.Endpoints)), cells("endpoints of one", limit(l.EndpointsPerService)))
 	}
+	if err := table(a.env.Stdout, a.env.colour(), printableRows(rows)); err != nil {
+		return err
+	}
+	settings := [][]cell{cells("SETTING", "TYPE", "MEANING")}
 	for _, s := range settingsOf(info.ConfigSchema) {
-		rows = append(rows, cells("plugins."+info.Name+"."+s[0], s[1]))
+		settings = append(settings, cells("plugins."+info.Name+"."+s[0], s[1], s[2]))
 	}
-	for _, row := range rows {
-		row[1].text = printable(row[1].text)
+	if len(settings) == 1 {
+		return nil
 	}
-	return table(a.env.Stdout, a.env.colour(), rows)
+	a.say("\n")
+	return table(a.env.Stdout, a.env.colour(), dashed(printableRows(settings)))
 }
 
 func limit(n int) string {
@@ -68,27 +74,50 @@ func limit(n int) string {
 	return "at most " + strconv.Itoa(n)
 }
 
-// settingsOf lists the keys at the top of a schema with what it says of them.
-func settingsOf(schema []byte) [][2]string {
+// settingsOf lists the keys at the top of a schema with their types and what it says
+// of them.
+func settingsOf(schema []byte) [][3]string {
 	var top struct {
-		Properties map[string]struct {
-			Type        any    `json:"type"`
-			Description string `json:"description"`
-		} `json:"properties"`
+		Properties map[string]settingSchema `json:"properties"`
 	}
 	if json.Unmarshal(schema, &top) != nil {
 		return nil
 	}
-	var out [][2]string
+	var out [][3]string
 	for key, p := range top.Properties {
-		text := p.Description
-		if kind, ok := p.Type.(string); ok {
-			text = strings.TrimSpace(kind + "  " + text)
-		}
-		out = append(out, [2]string{key, text})
+		out = append(out, [3]string{key, p.kind(), p.Description})
 	}
-	slices.SortFunc(out, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	slices.SortFunc(out, func(a, b [3]string) int { return strings.Compare(a[0], b[0]) })
 	return out
+}
+
+// settingSchema is what a schema says of one key.
+type settingSchema struct {
+	Type        any             `json:"type"` // one name, or a list of them
+	AnyOf       []settingSchema `json:"anyOf"`
+	OneOf       []settingSchema `json:"oneOf"`
+	Description string          `json:"description"`
+}
+
+// kind is the type of its values in words, empty if the schema does not say it.
+func (s settingSchema) kind() string {
+	var names []string
+	switch t := s.Type.(type) {
+	case string:
+		names = append(names, t)
+	case []any:
+		for _, name := range t {
+			if name, ok := name.(string); ok {
+				names = append(names, name)
+			}
+		}
+	}
+	for _, other := range slices.Concat(s.AnyOf, s.OneOf) {
+		if name := other.kind(); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " or ")
 }
 
 // probeJSON is one entry of `plugin probe -o json`.
@@ -130,7 +159,9 @@ the worst. 1: one could not be asked.`,
 				ctx, stop := a.signalled(cmd.Context())
 				defer stop()
 				if all {
-					args = p.usable()
+					if args = p.usable(); len(args) == 0 {
+						return errors.New(noneInstalled)
+					}
 				}
 				return a.printProbes(p.probe(ctx, args))
 			})
@@ -189,9 +220,9 @@ func (a *app) writeProbes(out []probeJSON) error {
 	if a.output == "json" {
 		return printJSON(a.env.Stdout, out)
 	}
-	rows := [][]cell{cells("PLUGIN", "CHECK", "RESULT", "REASON", "REMEDY")}
+	rows := [][]cell{cells("PLUGIN", "CHECK", "RESULT", "REASON")}
 	for _, p := range out {
-		head := cells(p.Name, "", p.Verdict, p.Error, "")
+		head := cells(p.Name, "-", p.Verdict, p.Error)
 		if p.Error != "" {
 			head[2].text = "failed"
 		}
@@ -201,16 +232,13 @@ func (a *app) writeProbes(out []probeJSON) error {
 			if !c.Required {
 				id += " (optional)"
 			}
-			rows = append(rows, cells(p.Name, id, c.Result, c.Reason, c.Remedy))
+			rows = append(rows, withRemedy(cells(p.Name, id, c.Result, c.Reason), c.Remedy)...)
 		}
 	}
 	for _, row := range rows {
 		row[2].sgr = verdictColour(row[2].text)
-		for i := range row {
-			row[i].text = printable(row[i].text)
-		}
 	}
-	return table(a.env.Stdout, a.env.colour(), rows)
+	return table(a.env.Stdout, a.env.colour(), printableRows(rows))
 }
 
 func verdictCode(f pluginhost.Finding) int {

@@ -135,7 +135,29 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 		a.instanceCommand(),
 		a.sweepCommand(),
 	)
+	ownCobra(root)
 	return root
+}
+
+// ownCobra makes the commands that cobra adds refuse words that they do not know, as
+// all others do.
+func ownCobra(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			group(cmd)
+		case "help":
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				found, rest, err := cmd.Root().Find(args)
+				if err != nil || len(rest) == 0 {
+					return err
+				}
+				return unknown(found, rest[0])
+			}
+		}
+	}
 }
 
 func outputs() []string { return []string{"text", "json"} }
@@ -190,12 +212,17 @@ func group(cmd *cobra.Command) {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		hint := ""
-		if near := cmd.SuggestionsFor(args[0]); len(near) != 0 {
-			hint = fmt.Sprintf(", did you mean %q?", near[0])
-		}
-		return usagef(cmd, "unknown command %q%s", args[0], hint)
+		return unknown(cmd, args[0])
 	}
+}
+
+// unknown is the error of a word that is no command below cmd.
+func unknown(cmd *cobra.Command, word string) error {
+	hint := ""
+	if near := cmd.SuggestionsFor(word); len(near) != 0 {
+		hint = fmt.Sprintf(", did you mean %q?", near[0])
+	}
+	return usagef(cmd, "unknown command %q%s", word, hint)
 }
 
 // noArgs refuses arguments.

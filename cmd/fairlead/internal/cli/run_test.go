@@ -30,6 +30,11 @@ func TestExitCodes(t *testing.T) {
 
 		{"membres", 2, "", `unknown command "membres", did you mean "members"?`},
 		{"frobnicate", 2, "", `unknown command "frobnicate"`},
+		{"completion", 0, "zsh", ""},
+		{"completion tcsh", 2, "", `unknown command "tcsh"`},
+		{"help membres", 2, "", `unknown command "membres", did you mean "members"?`},
+		{"help config shwo", 2, "", `did you mean "show"?`},
+		{"help config show", 0, "Secrets are masked", ""},
 		{"config shwo", 2, "", `did you mean "show"?`},
 		{"members --nope", 2, "", "unknown flag: --nope"},
 		{"members extra", 2, "", `fairlead members takes no arguments, got "extra"`},

@@ -68,9 +68,9 @@ func TestMapsGrowUnderLoad(t *testing.T) {
 			break
 		}
 	}
-	was := load.count()
-	netns.Eventually(t, 10*time.Second, func() bool { return load.count() > was+20 }, "connects afterwards")
-	load.stop(t)
+	was := load.Count()
+	netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > was+20 }, "connects afterwards")
+	load.Stop(t)
 	if now := w.provider.data.Table().Size(); now == size {
 		t.Errorf("%d services fit into maps of %+v", n, now)
 	}
@@ -383,8 +383,8 @@ func TestReplacedUnderLoad(t *testing.T) {
 		if h := w.provider.Health(t.Context()); h.State != dataplane.HealthStarting {
 			t.Errorf("before that is known that should be there, health is %v %v", h.State, h.Reasons)
 		}
-		calls := load.count()
-		netns.Eventually(t, 10*time.Second, func() bool { return load.count() > calls+10 }, "connects by the old programs")
+		calls := load.Count()
+		netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > calls+10 }, "connects by the old programs")
 		w.now = &dataplane.Snapshot{}
 		w.good(w.apply(svc))
 		if !w.provider.data.Attached() || w.provider.data.Program("connect4") == was {
@@ -393,10 +393,10 @@ func TestReplacedUnderLoad(t *testing.T) {
 		if h := w.provider.Health(t.Context()); h.State != dataplane.HealthReady {
 			t.Errorf("afterwards health is %v %v", h.State, h.Reasons)
 		}
-		calls = load.count()
-		netns.Eventually(t, 10*time.Second, func() bool { return load.count() > calls+10 }, "connects by the new programs")
+		calls = load.Count()
+		netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > calls+10 }, "connects by the new programs")
 	}
-	load.stop(t)
+	load.Stop(t)
 	if n := attached(t); n != 1 {
 		t.Errorf("%d programs are attached at connect4", n)
 	}

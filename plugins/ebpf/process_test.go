@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/transfer"
+	"github.com/fairlead/fairlead/test/callers"
 	"github.com/fairlead/fairlead/test/netns"
 	"github.com/fairlead/fairlead/test/scale"
 )
@@ -127,57 +127,15 @@ func snapshot(generation uint64, services ...*dataplane.Service) *dataplane.Snap
 	return s
 }
 
-// callers connect to a service without end, and count who answers.
-type callers struct {
-	quit   chan struct{}
-	done   sync.WaitGroup
-	mu     sync.Mutex
-	calls  int
-	failed []error
-}
-
-func startCallers(addr string) *callers {
-	c := &callers{quit: make(chan struct{})}
-	for range 2 {
-		c.done.Go(func() {
-			tick := time.NewTicker(4 * time.Millisecond) // 500 connects a second of both
-			defer tick.Stop()
-			for {
-				select {
-				case <-c.quit:
-					return
-				case <-tick.C:
-				}
-				got, err := ask("tcp", addr)
-				if err == nil && got != "a" {
-					err = fmt.Errorf("%q answers", got)
-				}
-				c.mu.Lock()
-				c.calls++
-				if err != nil {
-					c.failed = append(c.failed, err)
-				}
-				c.mu.Unlock()
-			}
-		})
-	}
-	return c
-}
-
-func (c *callers) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.calls
-}
-
-func (c *callers) stop(t *testing.T) {
-	t.Helper()
-	close(c.quit)
-	c.done.Wait()
-	if len(c.failed) > 0 {
-		t.Errorf("%d of %d connects failed, the first: %v", len(c.failed), c.calls, c.failed[0])
-	}
-	t.Logf("%d connects", c.calls)
+// startCallers connects 500 times a second; anybody but a is a failure.
+func startCallers(addr string) *callers.Callers {
+	return callers.Start(2, 4*time.Millisecond, func() error {
+		got, err := ask("tcp", addr)
+		if err == nil && got != "a" {
+			err = fmt.Errorf("%q answers", got)
+		}
+		return err
+	})
 }
 
 // TestKilledUnderLoad: kill -9 and restart, again and again: no connect fails, the
@@ -190,8 +148,8 @@ func TestKilledUnderLoad(t *testing.T) {
 	load := startCallers("10.200.5.1:80")
 	for range scale.N(30) {
 		p.kill()
-		was := load.count()
-		netns.Eventually(t, 10*time.Second, func() bool { return load.count() > was+20 }, "connects without a provider")
+		was := load.Count()
+		netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > was+20 }, "connects without a provider")
 		p.start()
 		if st := p.state(); st.GetGeneration() != 3 || string(st.GetDigest()) != string(s.Digest) || !st.GetComplete() {
 			t.Fatalf("after a restart State says %v", st)
@@ -205,5 +163,5 @@ func TestKilledUnderLoad(t *testing.T) {
 	if r := p.apply(again); r.GetOperations() != 0 {
 		t.Errorf("told the same, the new process made %d operations", r.GetOperations())
 	}
-	load.stop(t)
+	load.Stop(t)
 }

@@ -138,12 +138,12 @@ func TestUpgradeFromLayout1(t *testing.T) {
 	if w.provider.data.Attached() {
 		t.Fatal("the hooks run programs that know nothing")
 	}
-	calls := load.count()
-	netns.Eventually(t, 10*time.Second, func() bool { return load.count() > calls+10 }, "connects by the old programs")
+	calls := load.Count()
+	netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > calls+10 }, "connects by the old programs")
 	w.good(w.apply(service("a", vip(addr, dataplane.TCP), endpoint)))
-	calls = load.count()
-	netns.Eventually(t, 10*time.Second, func() bool { return load.count() > calls+10 }, "connects by the new programs")
-	load.stop(t)
+	calls = load.Count()
+	netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > calls+10 }, "connects by the new programs")
+	load.Stop(t)
 	if h := w.provider.Health(t.Context()); h.State != dataplane.HealthReady {
 		t.Errorf("afterwards health is %v %v", h.State, h.Reasons)
 	}

@@ -8,7 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +20,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/transfer"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
+	"github.com/fairlead/fairlead/test/callers"
 	"github.com/fairlead/fairlead/test/netns"
 	"github.com/fairlead/fairlead/test/scale"
 )
@@ -120,61 +121,16 @@ func (p *process) apply(s *dataplane.Snapshot) *pb.ReconcileResponse {
 	return r
 }
 
-// callers connect to a service without end, and count who answers.
-type callers struct {
-	quit   chan struct{}
-	done   sync.WaitGroup
-	mu     sync.Mutex
-	calls  int
-	failed []error
-}
-
-func startCallers(addr string, words ...string) *callers {
-	c := &callers{quit: make(chan struct{})}
-	for range 2 {
-		c.done.Go(func() {
-			tick := time.NewTicker(10 * time.Millisecond) // 200 connects a second of both
-			defer tick.Stop()
-			for {
-				select {
-				case <-c.quit:
-					return
-				case <-tick.C:
-				}
-				got, err := ask(addr)
-				ok := false
-				for _, word := range words {
-					ok = ok || got == word
-				}
-				if err == nil && !ok {
-					err = fmt.Errorf("%q answers", got)
-				}
-				c.mu.Lock()
-				c.calls++
-				if err != nil {
-					c.failed = append(c.failed, err)
-				}
-				c.mu.Unlock()
-			}
-		})
-	}
-	return c
-}
-
-func (c *callers) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.calls
-}
-
-func (c *callers) stop(t *testing.T) {
-	t.Helper()
-	close(c.quit)
-	c.done.Wait()
-	if len(c.failed) > 0 {
-		t.Errorf("%d of %d connects failed, the first: %v", len(c.failed), c.calls, c.failed[0])
-	}
-	t.Logf("%d connects", c.calls)
+// startCallers connects 200 times a second; anybody but who has one of the words is a
+// failure.
+func startCallers(addr string, words ...string) *callers.Callers {
+	return callers.Start(2, 10*time.Millisecond, func() error {
+		got, err := ask(addr)
+		if err == nil && !slices.Contains(words, got) {
+			err = fmt.Errorf("%q answers", got)
+		}
+		return err
+	})
 }
 
 // TestKilledUnderLoad: kill -9 and restart, again and again, also while generations
@@ -212,8 +168,8 @@ func TestKilledUnderLoad(t *testing.T) {
 				<-done
 				w.now = next
 			}
-			was := load.count()
-			netns.Eventually(t, 10*time.Second, func() bool { return load.count() > was+5 }, "connects without a provider")
+			was := load.Count()
+			netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > was+5 }, "connects without a provider")
 			p.start()
 			st, err := p.client.State(t.Context(), &pb.StateRequest{})
 			if err != nil {
@@ -225,6 +181,6 @@ func TestKilledUnderLoad(t *testing.T) {
 			w.now = w.snapshot(service("a", front, a))
 			p.apply(w.now)
 		}
-		load.stop(t)
+		load.Stop(t)
 	})
 }

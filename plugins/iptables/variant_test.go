@@ -97,8 +97,8 @@ func TestSettingsChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.good(w.apply(a))
-		was := load.count()
-		netns.Eventually(t, 10*time.Second, func() bool { return load.count() > was+10 }, "connects afterwards")
+		was := load.Count()
+		netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > was+10 }, "connects afterwards")
 	}
 	for _, v := range []host.Variant{host.NFT, host.Legacy, host.NFT} {
 		configure(fmt.Sprintf(`{"variant": %q}`, v))
@@ -108,7 +108,7 @@ func TestSettingsChange(t *testing.T) {
 			}
 		}
 	}
-	load.stop(t)
+	load.Stop(t)
 	for _, mode := range []string{"forwarded", "all"} {
 		want := mode == "all"
 		w.config.JSON = fmt.Appendf(nil, `{"variant": "nft", "mode": %q}`, mode)

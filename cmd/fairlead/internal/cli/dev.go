@@ -200,32 +200,56 @@ func (a *app) printLocal(ctx context.Context, c *localCluster) error {
 	return nil
 }
 
+// printDevHints prints what to try, as it can be typed anywhere.
 func (a *app) printDevHints(c *localCluster) error {
-	first, last := c.nodes[0], c.nodes[len(c.nodes)-1]
-	curl, inside := "", ""
+	first, last, me := c.nodes[0], c.nodes[len(c.nodes)-1], typedName(a.env)
+	var hints strings.Builder
+	hint := func(format string, args ...any) { fmt.Fprintf(&hints, "  "+format+"\n", args...) }
+	inside := ""
 	if c.cgroup != "" {
 		a.say("\nAll of it has a network namespace (/proc/%d/ns/net) and the cgroup %s for itself.\n", first.agent.pid(), c.cgroup)
-		inside = "fairlead dev exec "
+		inside = me + " dev exec "
 	}
 	if c.led {
-		curl = fmt.Sprintf("  %scurl http://%s/\n", inside, localVIPs()["web"])
+		hint("%scurl http://%s/", inside, localVIPs()["web"])
 	}
 	if first.proxy != "" {
-		curl += fmt.Sprintf("  %scurl -H 'Host: web' %s\n", inside, first.url())
+		hint("%scurl -H 'Host: web' %s", inside, first.url())
 	}
-	_, err := fmt.Fprintf(a.env.Stdout, `
-Try in another terminal:
-%s  fairlead members
-  fairlead services
-  fairlead endpoints web
-  fairlead events --follow
-  kill -9 %-8d # %s, an instance
-  kill -9 %-8d # the agent %s; watch below
-  fairlead leave --api %s
-Logs: %s. Ctrl-C stops all.
-
-`, curl, first.instances[0].process.pid(), first.instances[0].ID, last.agent.pid(), last.name, c.nodes[1].socket, filepath.Join(c.dir, "n*", "*.log"))
+	for _, args := range []string{"members", "services", "endpoints web", "events --follow"} {
+		hint("%s %s", me, args)
+	}
+	if c.led {
+		hint("%s observe --api %s     # or n2, n3: one of the data planes leads all", me, first.socket)
+	}
+	hint("kill -9 %-8d # %s, an instance", first.instances[0].process.pid(), first.instances[0].ID)
+	hint("kill -9 %-8d # the agent %s; watch below", last.agent.pid(), last.name)
+	hint("%s leave --api %s", me, c.nodes[1].socket)
+	_, err := fmt.Fprintf(a.env.Stdout, "\nTry in another terminal:\n%sLogs: %s. Ctrl-C stops all.\n\n", hints.String(), filepath.Join(c.dir, "n*", "*.log"))
 	return err
+}
+
+// typedName is what to type for this program: its name where PATH leads to it, else
+// where it is.
+func typedName(env Env) string {
+	const name = "fairlead"
+	self, err := env.Executable()
+	if err != nil {
+		return name
+	}
+	own, err := os.Stat(self)
+	if err != nil {
+		return name
+	}
+	for _, dir := range filepath.SplitList(env.getenv("PATH")) {
+		if other, err := os.Stat(filepath.Join(dir, name)); err == nil && other.Mode().IsRegular() {
+			if os.SameFile(own, other) {
+				return name
+			}
+			break // PATH leads to another one
+		}
+	}
+	return self
 }
 
 // tellEnds says when a process ends before it is stopped.

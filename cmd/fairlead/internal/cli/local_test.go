@@ -614,3 +614,22 @@ func TestSpawner(t *testing.T) {
 		}
 	}
 }
+
+// What dev tells to type works also where PATH does not lead to this program.
+func TestTypedName(t *testing.T) {
+	own, others := t.TempDir(), t.TempDir()
+	for _, dir := range []string{own, others} {
+		if err := os.WriteFile(filepath.Join(dir, "fairlead"), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self := filepath.Join(own, "fairlead")
+	for path, want := range map[string]string{
+		"": self, "/nowhere": self, own: "fairlead", "/nowhere:" + own + ":" + others: "fairlead", others + ":" + own: self,
+	} {
+		env := Env{Environ: []string{"PATH=" + path}, Executable: func() (string, error) { return self, nil }}
+		if got := typedName(env); got != want {
+			t.Errorf("PATH=%s: %s, want %s", path, got, want)
+		}
+	}
+}

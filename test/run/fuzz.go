@@ -20,7 +20,7 @@ func (s *session) fuzz(p Package, target string, d time.Duration) ([]byte, error
 }
 
 func (s *session) fuzzOnce(p Package, target string, d time.Duration) ([]byte, error) {
-	cmd := s.command(s.dir, "test", "-run=^$", "-fuzz=^"+target+"$",
+	cmd := s.command(s.dir, "test", "-run=^$", "-vet=off", "-fuzz=^"+target+"$",
 		fmt.Sprintf("-fuzztime=%s", d), "-fuzzminimizetime=5s", "-parallel=1", p.ImportPath)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

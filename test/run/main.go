@@ -214,7 +214,7 @@ func (s *session) testGroup(g Group) {
 	s.printf("== %s\n", g.Name)
 	module := g.Packages[0].Module.Path
 	report := &Reporter{Out: s.out, Module: module, Budgets: s.budgets, Long: s.long, Load: s.load}
-	args := append([]string{"test", "-json", "-count=1", "-exec=" + s.self + " " + measureArg, "-timeout=" + s.timeout(g).String()}, g.Args...)
+	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-exec=" + s.self + " " + measureArg, "-timeout=" + s.timeout(g).String()}, g.Args...)
 	cmd := s.command(cmp.Or(g.Dir, s.dir), append(args, importPaths(g.Packages)...)...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

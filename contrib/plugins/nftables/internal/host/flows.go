@@ -1,15 +1,30 @@
 package host
 
 import (
+	"errors"
 	"fmt"
-	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 
-	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 )
+
+// Flow is what connection tracking knows of a connection, or of datagrams between the
+// same two.
+type Flow struct {
+	ID       uint32 // tells it from one of the same addresses that comes after it
+	Client   netip.AddrPort
+	Frontend dataplane.Binding // what it was made to
+	Endpoint netip.AddrPort    // where it goes
+	Over     bool              // a connection that both sides closed, or one reset
+}
+
+// Led reports whether it was led to an endpoint. What is refused goes to port 0.
+func (f Flow) Led() bool { return f.Endpoint != f.Frontend.Addr && f.Endpoint.Port() != 0 }
 
 // Allowed are addresses that datagrams to a frontend may still go to.
 type Allowed map[dataplane.Binding]map[netip.AddrPort]bool
@@ -18,19 +33,29 @@ type Allowed map[dataplane.Binding]map[netip.AddrPort]bool
 // on sending is led anew then, instead of to an endpoint that is gone, or to none.
 func FlushUDP(allowed Allowed) (int, error) {
 	total := 0
-	for i, f := range families() {
+	for i := range families() {
 		if !involves(allowed, i) {
 			continue
 		}
-		filter := filterFunc(func(flow *netlink.ConntrackFlow) bool {
-			to, of := binding(flow)
-			ends, ours := allowed[to]
-			return of && ours && to.Protocol == dataplane.UDP && !ends[destination(flow)]
+		var goes [][]byte
+		err := dump(i, func(flow Flow, message []byte) {
+			if ends, ours := allowed[flow.Frontend]; ours && flow.Frontend.Protocol == dataplane.UDP && !ends[flow.Endpoint] {
+				goes = append(goes, slices.Clone(message))
+			}
 		})
-		n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(f), filter)
-		total += int(n)
-		if err != nil && !missing(err) {
-			return total, fmt.Errorf("connection tracking of %s: %w", familyName(i), err)
+		for _, message := range goes {
+			r := request(i, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
+			r.AddRawData(message[nl.SizeofNfgenmsg:]) // with its id: no other is meant
+			_, e := r.Execute(unix.NETLINK_NETFILTER, 0)
+			switch {
+			case e == nil:
+				total++
+			case !errors.Is(e, syscall.ENOENT): // it went by itself
+				err = errors.Join(err, fmt.Errorf("connection tracking of %s: %w", familyName(i), e))
+			}
+		}
+		if err != nil {
+			return total, err
 		}
 	}
 	return total, nil
@@ -45,62 +70,15 @@ func involves(allowed Allowed, family int) bool {
 	return false
 }
 
-// Live finds which of some frontends connections were led from that go on.
-func Live(frontends []dataplane.Binding) (map[dataplane.Binding]int, error) {
-	ours := make(map[dataplane.Binding]bool, len(frontends))
-	for _, f := range frontends {
-		ours[f] = true
-	}
-	live := make(map[dataplane.Binding]int)
-	if len(ours) == 0 {
-		return live, nil
-	}
-	for i, f := range families() {
-		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.InetFamily(f))
-		if missing(err) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("connection tracking of %s: %w", familyName(i), err)
-		}
-		for _, flow := range flows {
-			if to, of := binding(flow); of && ours[to] && destination(flow) != to.Addr {
-				live[to]++
-			}
+// Flows calls yield with all of TCP and UDP.
+func Flows(yield func(Flow)) error {
+	for i := range families() {
+		if err := dump(i, func(flow Flow, _ []byte) { yield(flow) }); err != nil {
+			return err
 		}
 	}
-	return live, nil
+	return nil
 }
 
 // CanTrack says whether connection tracking answers.
-func CanTrack() error {
-	_, err := Live([]dataplane.Binding{{}})
-	return err
-}
-
-type filterFunc func(*netlink.ConntrackFlow) bool
-
-func (f filterFunc) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return f(flow) }
-
-// binding is what a flow was made to.
-func binding(flow *netlink.ConntrackFlow) (dataplane.Binding, bool) {
-	b := dataplane.Binding{Addr: addrPort(flow.Forward.DstIP, flow.Forward.DstPort), Protocol: dataplane.TCP}
-	switch flow.Forward.Protocol {
-	case syscall.IPPROTO_TCP:
-	case syscall.IPPROTO_UDP:
-		b.Protocol = dataplane.UDP
-	default:
-		return b, false
-	}
-	return b, true
-}
-
-// destination is where a flow was led.
-func destination(flow *netlink.ConntrackFlow) netip.AddrPort {
-	return addrPort(flow.Reverse.SrcIP, flow.Reverse.SrcPort)
-}
-
-func addrPort(ip net.IP, port uint16) netip.AddrPort {
-	a, _ := netip.AddrFromSlice(ip)
-	return netip.AddrPortFrom(a.Unmap(), port)
-}
+func CanTrack() error { return Flows(func(Flow) {}) }

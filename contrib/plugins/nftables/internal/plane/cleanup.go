@@ -3,6 +3,7 @@ package plane
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/host"
 	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/table"
@@ -25,7 +26,7 @@ func (p *Provider) Cleanup(_ context.Context, what dataplane.CleanupOptions) ([]
 	if err != nil {
 		return nil, fmt.Errorf("%w: nftables: cleanup: %w", dataplane.ErrFailed, err)
 	}
-	c := cleaner{what: what, own: table.Name(what.InstanceID), live: make(map[string]int)}
+	c := cleaner{what: what, own: table.Name(what.InstanceID), leaving: p.leaving, live: make(map[string]int)}
 	instances := make(map[string]string)
 	for _, f := range found {
 		instances[f.Tag] = c.instance(f)
@@ -38,10 +39,11 @@ func (p *Provider) Cleanup(_ context.Context, what dataplane.CleanupOptions) ([]
 }
 
 type cleaner struct {
-	what  dataplane.CleanupOptions
-	own   string         // tag of the instance that is meant
-	live  map[string]int // connections that are waited for, by tag
-	items []dataplane.CleanupItem
+	what    dataplane.CleanupOptions
+	own     string // tag of the instance that is meant
+	leaving leaving
+	live    map[string]int // connections that are waited for, by tag
+	items   []dataplane.CleanupItem
 }
 
 // instance is whose tables are found; "" if they do not say.
@@ -73,32 +75,55 @@ func (c *cleaner) tables(f table.Found) {
 		c.each(all, instance, dataplane.WouldRemove, "")
 		return
 	}
-	var live map[dataplane.Binding]int
 	if c.what.Linger {
-		var err error
-		if live, err = host.Live(f.Frontends); err != nil {
-			c.each(all, instance, dataplane.Failed, err.Error())
-			return
-		}
+		c.linger(f, instance, all)
+		return
 	}
-	if len(live) == 0 {
-		f.Tables, f.Keep = all, nil
-	}
-	if err := f.Remove(f.Tables, live); err != nil {
+	if err := f.Remove(all); err != nil {
 		c.each(all, instance, dataplane.Failed, err.Error())
 		return
 	}
-	c.each(f.Tables, instance, dataplane.Removed, "")
-	if len(live) > 0 {
-		for _, n := range live {
-			c.live[f.Tag] += n
+	c.each(all, instance, dataplane.Removed, "")
+}
+
+// linger removes what leads, at the first call, and the inert rules once nothing needs
+// them. What was there before the call is named.
+func (c *cleaner) linger(f table.Found, instance string, all []table.Table) {
+	begins := len(f.Tables) > 0
+	if begins {
+		if err := f.Leave(); err != nil {
+			c.each(all, instance, dataplane.Failed, err.Error())
+			return
 		}
-		c.add("table "+table.KeepName(f.Tag)+", with a rule that does nothing", instance, dataplane.Pending, c.waits(f.Tag))
+		delete(c.leaving, f.Tag)
 	}
+	live, err := c.leaving.live(f)
+	if err == nil && begins {
+		err = f.Note(live)
+	}
+	needed := func(t table.Table) bool { return slices.Contains(f.Keep, t) && livesIn(live, t.V6) }
+	if err == nil {
+		err = f.Remove(slices.DeleteFunc(slices.Clone(f.Keep), needed))
+	}
+	for _, n := range live {
+		c.live[f.Tag] += n
+	}
+	for _, t := range f.Keep {
+		switch {
+		case err != nil:
+			c.add(t.String(), instance, dataplane.Failed, err.Error())
+		case needed(t):
+			c.add(t.String()+", with a rule that does nothing", instance, dataplane.Pending, c.waits(f.Tag))
+		}
+	}
+	if err != nil {
+		all = slices.DeleteFunc(all, func(t table.Table) bool { return slices.Contains(f.Keep, t) })
+	}
+	c.each(slices.DeleteFunc(all, needed), instance, dataplane.Removed, "")
 }
 
 func (c *cleaner) waits(tag string) string {
-	return fmt.Sprintf("%d connections in conntrack would be cut off", c.live[tag])
+	return fmt.Sprintf("%d connections in conntrack that were led before would be cut off", c.live[tag])
 }
 
 // routes removes those of an instance, unless connections go on: their packets are

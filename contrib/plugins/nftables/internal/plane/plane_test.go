@@ -266,6 +266,75 @@ func TestLinger(t *testing.T) {
 	}
 }
 
+// TestLingerBesideAnother: what is waited for are the connections from before, not those
+// that the data plane in its place leads, nor those that are over. That the instance is
+// back and leaves once more begins anew.
+func TestLingerBesideAnother(t *testing.T) {
+	a, successor := start(t, "before", ""), start(t, "after", "")
+	web := service("web", "10.200.8.10:80", dataplane.TCP, serve(t, "127.0.0.1:0"))
+	dial := func() net.Conn {
+		t.Helper()
+		c, err := net.DialTimeout("tcp", "10.200.8.10:80", 5*time.Second)
+		if err == nil {
+			err = echoes(c)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	pending := func() string {
+		t.Helper()
+		items, err := a.p.Cleanup(t.Context(), dataplane.CleanupOptions{InstanceID: "before", Linger: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		says := ""
+		for _, i := range items {
+			if i.Result == dataplane.Pending {
+				says = i.Message
+			}
+		}
+		return says
+	}
+	waitsFor := func(prefix string) {
+		t.Helper()
+		says := pending()
+		for until := time.Now().Add(20 * time.Second); !strings.HasPrefix(says, prefix) || prefix == "" && says != ""; says = pending() {
+			if time.Now().After(until) {
+				t.Fatalf("it waits for %q, want %q", says, prefix)
+			}
+			pause(t, 50*time.Millisecond)
+		}
+	}
+	for range 2 {
+		a.says(func(e *dataplane.Editor) { e.Set(web) })
+		before := dial()
+		for range 20 {
+			dial().Close()
+		}
+		successor.says(func(e *dataplane.Editor) { e.Set(web) })
+		waitsFor("1 ") // the others are over as soon as the server closed them too
+		after := dial()
+		if says := pending(); !strings.HasPrefix(says, "1 ") {
+			t.Errorf("beside a connection of the successor it waits for %q", says)
+		}
+		if err := echoes(before); err != nil {
+			t.Errorf("a connection from before: %v", err)
+		}
+		before.Close()
+		waitsFor("")
+		if err := echoes(after); err != nil {
+			t.Errorf("a connection of the successor: %v", err)
+		}
+		after.Close()
+		found, err := table.Find()
+		if err != nil || len(found) != 1 || found[0].Tag != table.Name("after") {
+			t.Errorf("after the leave there is %+v, %v", found, err)
+		}
+	}
+}
+
 // pause waits between two looks.
 func pause(t *testing.T, d time.Duration) {
 	select {

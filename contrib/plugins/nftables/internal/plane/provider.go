@@ -47,6 +47,7 @@ type Provider struct {
 	// routesFailed has them set again by the next generation.
 	routesFailed bool
 	watchers     map[*watcher]bool
+	leaving      leaving
 	// rules is the kernel's generation after our last look or change; 0: not known.
 	rules uint32
 }
@@ -60,7 +61,7 @@ var (
 
 // New returns a provider that has not touched anything yet.
 func New() *Provider {
-	p := &Provider{log: slog.New(slog.DiscardHandler), watchers: make(map[*watcher]bool)}
+	p := &Provider{log: slog.New(slog.DiscardHandler), watchers: make(map[*watcher]bool), leaving: make(leaving)}
 	p.forget()
 	return p
 }

@@ -120,40 +120,78 @@ func (f *Found) read(c *nftables.Conn) {
 // set of a table that waits: the frontends of connections.
 func (f Table) set() *nftables.Set { return f.family().set(f.table(), captured, 0) }
 
-// Remove removes tables, and leaves an inert rule where connections to frontends go
-// on: in the same transaction, so that none of them is cut off.
-func (f Found) Remove(tables []Table, live map[dataplane.Binding]int) error {
+// Remove removes tables.
+func (f Found) Remove(tables []Table) error {
+	return f.change(func(c *nftables.Conn) error {
+		for _, t := range tables {
+			c.DelTable(t.table())
+		}
+		return nil
+	})
+}
+
+// Leave puts a rule that does nothing in the place of all tables, in one transaction,
+// so that no connection is cut off. From then on none is led any more.
+func (f *Found) Leave() error {
+	keep := slices.Clone(f.Keep)
+	err := f.change(func(c *nftables.Conn) error {
+		for _, t := range f.Tables {
+			if k := (Table{t.V6, KeepName(f.Tag)}); !slices.Contains(keep, k) {
+				keep = append(keep, k)
+				if err := k.add(c); err != nil {
+					return err
+				}
+			}
+			c.DelTable(t.table())
+		}
+		return nil
+	})
+	if err == nil {
+		f.Tables, f.Keep = nil, keep
+	}
+	return err
+}
+
+// Note writes down the frontends of the connections that are waited for, for a process
+// that comes later.
+func (f Found) Note(live map[dataplane.Binding]int) error {
+	return f.change(func(c *nftables.Conn) error {
+		for _, k := range f.Keep {
+			var list []nftables.SetElement
+			for b := range live {
+				if b.Addr.Addr().Is6() == k.V6 {
+					list = append(list, nftables.SetElement{Key: placeKey(plan.Place{Binding: b})})
+				}
+			}
+			const most = 500 // in one message
+			for chunk := range slices.Chunk(list, most) {
+				if err := c.SetAddElements(k.set(), chunk); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// change is one transaction.
+func (f Found) change(edit func(*nftables.Conn) error) error {
 	c, err := dial()
 	if err != nil {
 		return err
 	}
 	defer c.CloseLasting()
-	for _, v6 := range []bool{false, true} {
-		keep := Table{v6, KeepName(f.Tag)}
-		var list []nftables.SetElement
-		for b := range live {
-			if b.Addr.Addr().Is6() == v6 {
-				list = append(list, nftables.SetElement{Key: placeKey(plan.Place{Binding: b})})
-			}
-		}
-		if len(list) == 0 || slices.Contains(f.Keep, keep) {
-			continue
-		}
-		if err := keep.add(c, list); err != nil {
-			return err
-		}
+	if err = edit(c); err == nil {
+		err = c.Flush()
 	}
-	for _, t := range tables {
-		c.DelTable(t.table())
-	}
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("remove tables of %s: %w", f.Tag, err)
+	if err != nil {
+		return fmt.Errorf("change the tables of %s: %w", f.Tag, err)
 	}
 	return nil
 }
 
 // add makes the table with its one rule, which matches nothing.
-func (f Table) add(c *nftables.Conn, live []nftables.SetElement) error {
+func (f Table) add(c *nftables.Conn) error {
 	t := f.table()
 	c.AddTable(t)
 	ch := chain{
@@ -165,17 +203,7 @@ func (f Table) add(c *nftables.Conn, live []nftables.SetElement) error {
 		}},
 	}
 	addChain(c, ch)
-	s := f.set()
-	if err := c.AddSet(s, nil); err != nil {
-		return err
-	}
-	const most = 500 // in one message
-	for chunk := range slices.Chunk(live, most) {
-		if err := c.SetAddElements(s, chunk); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.AddSet(f.set(), nil)
 }
 
 // dropKeep removes what an instance left when it went: it is back.

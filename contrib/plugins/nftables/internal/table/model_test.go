@@ -65,7 +65,7 @@ func TestKernelIsTheModel(t *testing.T) {
 			t.Error(err)
 		}
 		for _, f := range found {
-			if err := f.Remove(append(f.Tables, f.Keep...), nil); err != nil {
+			if err := f.Remove(append(f.Tables, f.Keep...)); err != nil {
 				t.Error(err)
 			}
 		}

@@ -74,7 +74,7 @@ func TestWhatIsAppliedIsFoundAgain(t *testing.T) {
 	if err != nil || len(found) != 1 || found[0].Mark.Instance != "found" {
 		t.Fatalf("Find = %+v, %v", found, err)
 	}
-	if err := found[0].Remove(found[0].Tables, nil); err != nil {
+	if err := found[0].Remove(found[0].Tables); err != nil {
 		t.Fatal(err)
 	}
 	if found, err = Find(); err != nil || len(found) != 0 {
@@ -112,7 +112,7 @@ func BenchmarkChange(b *testing.B) {
 	b.ReportMetric(float64(fill.Milliseconds()), "ms/fill")
 	found, _ := Find()
 	for _, f := range found {
-		if err := f.Remove(f.Tables, nil); err != nil {
+		if err := f.Remove(f.Tables); err != nil {
 			b.Error(err)
 		}
 	}

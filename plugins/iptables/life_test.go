@@ -123,6 +123,7 @@ func testDrift(t *testing.T, v host.Variant, dear time.Duration) {
 	command(t, ipt, append([]string{"-t", "nat", "-C", "OUTPUT"}, foreignRule...)...)
 	good := saved(t, v)[rules.IPv4]
 	root := "FAIRLEAD-" + rules.Tag(w.config.InstanceID) + "-OUT"
+	fastest := time.Hour
 	for _, damage := range [][]string{
 		{ipt, "-t", "nat", "-F"},
 		{ipt, "-t", "nat", "-F", root},
@@ -138,6 +139,7 @@ func testDrift(t *testing.T, v host.Variant, dear time.Duration) {
 			return err == nil
 		}, "repair after %v", damage)
 		t.Logf("%v: repaired in %v", damage, took)
+		fastest = min(fastest, took)
 		select {
 		case e := <-events:
 			if !e.Repaired || e.What == "" {
@@ -151,6 +153,9 @@ func testDrift(t *testing.T, v host.Variant, dear time.Duration) {
 		} else {
 			command(t, ipt, append([]string{"-t", "nat", "-C", "OUTPUT"}, foreignRule...)...)
 		}
+	}
+	if fastest > 2*tickTime { // the other times are those of a machine that is busy with much else
+		t.Errorf("the fastest repair took %v, want two ticks of %v at most", fastest, tickTime)
 	}
 	netns.Eventually(t, 10*time.Second, func() bool { return w.provider.Health(t.Context()).State == dataplane.HealthReady }, "Health to be ready again")
 	if now := saved(t, v)[rules.IPv4]; sorted(now) != sorted(good) {

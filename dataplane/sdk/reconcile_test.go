@@ -256,28 +256,36 @@ func TestOneCallAtATime(t *testing.T) {
 
 func TestDeadlineAndCancelReachTheProvider(t *testing.T) {
 	for name, c := range map[string]struct {
-		ctx  func() (context.Context, context.CancelFunc)
+		ctx  func(inside <-chan struct{}) (context.Context, context.CancelFunc)
 		want error
 	}{
-		"deadline": {func() (context.Context, context.CancelFunc) {
-			return context.WithTimeout(t.Context(), 50*time.Millisecond)
+		// Time for the call to come to the provider on a busy machine.
+		"deadline": {func(<-chan struct{}) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(t.Context(), 2*time.Second)
 		}, context.DeadlineExceeded},
-		"cancel": {func() (context.Context, context.CancelFunc) {
+		"cancel": {func(inside <-chan struct{}) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(50*time.Millisecond, cancel)
+			go func() {
+				select {
+				case <-inside:
+				case <-t.Context().Done():
+				}
+				cancel()
+			}()
 			return ctx, cancel
 		}, context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			seen := make(chan error, 1)
+			inside, seen := make(chan struct{}), make(chan error, 1)
 			p := &spy{Provider: fake.New()}
 			p.reconcile = func(ctx context.Context, _ *dataplane.Snapshot, _ dataplane.Delta) (dataplane.Result, error) {
+				close(inside)
 				<-ctx.Done()
 				seen <- ctx.Err()
 				return dataplane.Result{}, ctx.Err()
 			}
 			h := configured(t, p)
-			ctx, cancel := c.ctx()
+			ctx, cancel := c.ctx(inside)
 			defer cancel()
 			_, err := h.send(ctx, begin(transfer.Begin(gen(1), 0, true)), commit())
 			wantErr(t, err, c.want)

@@ -99,12 +99,22 @@ func (p *Provider) Health(ctx context.Context) dataplane.Health {
 		)}}
 	}
 	if err := t.dial(ctx); err != nil {
+		p.doubtNow()
 		return dataplane.Health{State: dataplane.HealthFailed, Reasons: []string{err.Error()}}
 	}
 	if t.trouble != "" {
 		return dataplane.Health{State: dataplane.HealthDegraded, Reasons: []string{t.trouble}}
 	}
 	return dataplane.Health{State: dataplane.HealthReady}
+}
+
+// doubtNow lets the keeper compare the kernel with what should be there before it is
+// time to.
+func (p *Provider) doubtNow() {
+	select {
+	case p.doubt <- struct{}{}:
+	default:
+	}
 }
 
 func (t *testDial) dial(ctx context.Context) error {

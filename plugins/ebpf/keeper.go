@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/plugins/ebpf/internal/host"
 	"github.com/fairlead/fairlead/plugins/ebpf/internal/reaper"
 )
 
@@ -72,6 +73,8 @@ func (k *keeper) run() {
 			return
 		case <-check.C:
 			k.check()
+		case <-k.provider.doubt:
+			k.check()
 		case <-due.C:
 		case <-k.woken:
 		}
@@ -137,11 +140,21 @@ func (k *keeper) check() {
 	if found == nil {
 		return
 	}
-	err := p.data.Repair()
+	err := p.repair()
 	p.log.Warn("the kernel was not as this provider left it", "found", found, "repaired", err == nil, "error", err)
 	what := found.Error()
 	if err != nil {
 		what = fmt.Sprintf("%v: %v", found, err)
 	}
 	p.emit(dataplane.Event{Drift: &dataplane.Drift{What: what, Repaired: err == nil}})
+}
+
+// repair also makes the file system anew that somebody unmounted. p.mu is held.
+func (p *Provider) repair() error {
+	if p.settings.BPFFS == "" {
+		if err := host.MountBPFFS(p.place.bpffs); err != nil {
+			return err
+		}
+	}
+	return p.data.Repair()
 }

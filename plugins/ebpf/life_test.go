@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/ebpf/internal/datapath"
@@ -181,6 +182,59 @@ func TestDriftIsRepaired(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHooksOutliveTheirPins: who removes the pins, or unmounts the file system that
+// they are in, breaks no connect; and the keeper puts them back.
+func TestHooksOutliveTheirPins(t *testing.T) {
+	w := newWorld(t, func(s *settings) { s.CheckInterval = "20ms" })
+	w.good(w.apply(service("a", vip("10.200.5.3:80", dataplane.TCP), listenTCP(t, "127.0.0.1:0", "a"))))
+	root := datapath.Root("/sys/fs/bpf", w.config.InstanceID)
+	for what, damage := range map[string]func() error{
+		"removed":   func() error { return os.RemoveAll(root) },
+		"unmounted": func() error { return unix.Unmount("/sys/fs/bpf", unix.MNT_DETACH) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			w.provider.mu.Lock() // and the keeper waits
+			err := damage()
+			got, askErr := ask("tcp", "10.200.5.3:80")
+			w.provider.mu.Unlock()
+			if err != nil || got != "a" {
+				t.Fatalf("%v; %q answers: %v", err, got, askErr)
+			}
+			netns.EventuallyNil(t, 10*time.Second, func() error {
+				w.provider.mu.Lock()
+				defer w.provider.mu.Unlock()
+				return w.provider.data.Check()
+			}, "repair")
+			if got, err := ask("tcp", "10.200.5.3:80"); got != "a" {
+				t.Errorf("%q answers: %v", got, err)
+			}
+			if n := attached(t); n != 1 {
+				t.Errorf("%d programs are attached at connect4", n)
+			}
+		})
+	}
+}
+
+// TestDoubtIsLookedInto: a link that was detached is made anew when Health sees that
+// it does not work, and not only when it is time to look.
+func TestDoubtIsLookedInto(t *testing.T) {
+	w := newWorld(t, func(s *settings) { s.CheckInterval = "1h" })
+	w.good(w.apply(service("a", vip("10.200.5.3:80", dataplane.TCP), listenTCP(t, "127.0.0.1:0", "a"))))
+	l, err := link.LoadPinnedLink(filepath.Join(datapath.Root("/sys/fs/bpf", w.config.InstanceID), "links", "connect4"), nil)
+	if err == nil {
+		err = errors.Join(l.(interface{ Detach() error }).Detach(), l.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := w.provider.Health(t.Context()); h.State != dataplane.HealthFailed {
+		t.Fatalf("health is %v %v", h.State, h.Reasons)
+	}
+	netns.Eventually(t, 10*time.Second, func() bool {
+		return w.provider.Health(t.Context()).State == dataplane.HealthReady
+	}, "repair")
 }
 
 // TestTwoInstances share a kernel, and Cleanup of one leaves the other.

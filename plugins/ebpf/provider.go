@@ -20,6 +20,7 @@ type Provider struct {
 	version string // what Info says
 	log     *slog.Logger
 	path    atomic.Pointer[testDial] // what Health dials; nil: nothing is there
+	doubt   chan struct{}            // asks the keeper to look at once
 
 	mu       sync.Mutex
 	config   dataplane.Config
@@ -57,7 +58,7 @@ type place struct {
 // New returns a provider of this version that has not touched anything yet.
 func New(version string) *Provider {
 	return &Provider{
-		version: version, log: slog.New(slog.DiscardHandler),
+		version: version, log: slog.New(slog.DiscardHandler), doubt: make(chan struct{}, 1),
 		statuses: make(map[dataplane.Key]dataplane.ServiceStatus), watchers: make(map[*watcher]bool),
 	}
 }

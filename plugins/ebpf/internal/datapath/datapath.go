@@ -36,6 +36,7 @@ type Datapath struct {
 	maps     *Maps
 	table    *layout.Table
 	programs programs
+	links    links
 	attached bool // Invariant: the links run d.programs
 }
 
@@ -43,7 +44,7 @@ type Datapath struct {
 // that cannot be understood its programs go on as they are until Attach.
 func Open(o Options) (*Datapath, error) {
 	RaiseLocked()
-	d := &Datapath{options: o, root: Root(o.BPFFS, o.Instance)}
+	d := &Datapath{options: o, root: Root(o.BPFFS, o.Instance), links: make(links)}
 	err := d.open()
 	if err != nil {
 		d.Close()
@@ -145,7 +146,7 @@ func (d *Datapath) begin(size layout.Size) error {
 // Attach leads all hooks to the programs of this process, and removes the layouts
 // that no program uses any more.
 func (d *Datapath) Attach() error {
-	if err := attach(filepath.Join(d.root, linksName), d.options.Cgroup, d.programs); err != nil {
+	if err := d.links.attach(filepath.Join(d.root, linksName), d.options.Cgroup, d.programs); err != nil {
 		return err
 	}
 	d.attached = true
@@ -195,7 +196,7 @@ func (d *Datapath) Grow(size layout.Size) error {
 			// Some hooks may run the new programs: both sets of maps are whole and
 			// say the same, so either will do. Try to go back.
 			*d = old
-			back := attach(filepath.Join(d.root, linksName), d.options.Cgroup, d.programs)
+			back := d.links.attach(filepath.Join(d.root, linksName), d.options.Cgroup, d.programs)
 			loaded.close()
 			maps.Close()
 			return fmt.Errorf("datapath: grow: %w", errors.Join(err, back, os.RemoveAll(dir)))
@@ -233,8 +234,8 @@ func (d *Datapath) Check() error {
 			return err
 		}
 	}
-	if !d.current.whole(d.root) {
-		return fmt.Errorf("the maps are not pinned at %s any more", filepath.Join(d.root, d.current.String()))
+	if pin := d.unpinned(); pin != "" {
+		return fmt.Errorf("a map is not pinned at %s any more", pin)
 	}
 	return d.table.Check()
 }
@@ -242,35 +243,53 @@ func (d *Datapath) Check() error {
 // Repair makes right what Check found: it restores frontends, pins and links.
 func (d *Datapath) Repair() error {
 	d.table.Repair()
-	var err error
-	if !d.current.whole(d.root) {
-		err = d.repin()
-	}
-	return errors.Join(err, d.Attach())
+	return errors.Join(d.repin(), d.Attach())
 }
 
-// repin pins everything again in a fresh directory, as objects that were pinned
+// pin is where a map is to be pinned.
+type pin struct {
+	path string
+	of   *ebpf.Map
+}
+
+// pins lists all of them, the one that makes a layout whole last.
+func (d *Datapath) pins() []pin {
+	var out []pin
+	for _, name := range sharedMaps() {
+		out = append(out, pin{filepath.Join(d.root, sharedName, name), d.shared[name]})
+	}
+	for _, name := range layoutMaps() {
+		out = append(out, pin{filepath.Join(d.root, d.current.String(), name), d.maps.byName[name]})
+	}
+	return out
+}
+
+// unpinned returns a pin that is missing, empty if none is.
+func (d *Datapath) unpinned() string {
+	for _, p := range d.pins() {
+		if !exists(p.path) {
+			return p.path
+		}
+	}
+	return ""
+}
+
+// repin makes the pins that are missing, each of a copy, as objects that were pinned
 // once do not take a second place by themselves.
 func (d *Datapath) repin() error {
-	for _, part := range []struct {
-		dir  string
-		maps map[string]*ebpf.Map
-	}{{sharedName, d.shared}, {d.current.String(), d.maps.byName}} {
-		dir := filepath.Join(d.root, part.dir)
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+	for _, p := range d.pins() {
+		if exists(p.path) {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(p.path), 0o700); err != nil {
 			return err
 		}
-		for name, m := range part.maps {
-			if exists(filepath.Join(dir, name)) {
-				continue
-			}
-			clone, err := m.Clone()
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(clone.Pin(filepath.Join(dir, name)), clone.Close()); err != nil {
-				return err
-			}
+		clone, err := p.of.Clone()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(clone.Pin(p.path), clone.Close()); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -278,6 +297,7 @@ func (d *Datapath) repin() error {
 
 // Close gives up what this process holds. What is pinned stays, and works on.
 func (d *Datapath) Close() {
+	d.links.close()
 	d.programs.close()
 	if d.maps != nil {
 		d.maps.Close()

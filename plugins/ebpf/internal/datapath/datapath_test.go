@@ -156,12 +156,14 @@ func TestCheckFindsAndRepairMends(t *testing.T) {
 	set(t, d, 1)
 	root := Root(o.BPFFS, o.Instance)
 	for what, damage := range map[string]func() error{
-		"a link":      func() error { return detach(filepath.Join(root, linksName, "sendmsg4")) },
-		"a frontend":  func() error { entries, _ := d.Maps().Frontends(layout.V4); clear(entries); return nil },
-		"all pins":    func() error { return os.RemoveAll(root) },
-		"the layout":  func() error { return os.RemoveAll(filepath.Join(root, d.current.String())) },
-		"another one": func() error { stray(d); return nil },
-		"another way": func() error { _, foreign := d.Maps().Frontends(layout.V4); clear(foreign); return nil },
+		"a link":       func() error { return detach(filepath.Join(root, linksName, "sendmsg4")) },
+		"a frontend":   func() error { entries, _ := d.Maps().Frontends(layout.V4); clear(entries); return nil },
+		"all pins":     func() error { return os.RemoveAll(root) },
+		"a map":        func() error { return os.Remove(filepath.Join(root, d.current.String(), layoutMaps()[0])) },
+		"a shared map": func() error { return os.Remove(filepath.Join(root, sharedName, sharedMaps()[0])) },
+		"the layout":   func() error { return os.RemoveAll(filepath.Join(root, d.current.String())) },
+		"another one":  func() error { stray(d); return nil },
+		"another way":  func() error { _, foreign := d.Maps().Frontends(layout.V4); clear(foreign); return nil },
 	} {
 		if err := damage(); err != nil {
 			t.Fatal(err)

@@ -12,9 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// links are those of a process by the name of their hook. It keeps them open: so
+// hooks run on where somebody removes the pins, or the file system that they are in.
+type links map[string]link.Link
+
+// keep holds a link, in the place of the one before.
+func (ls links) keep(hook string, l link.Link) {
+	if was := ls[hook]; was != nil && was != l {
+		_ = was.Close()
+	}
+	ls[hook] = l
+}
+
+func (ls links) close() {
+	for _, l := range ls {
+		_ = l.Close()
+	}
+	clear(ls)
+}
+
 // attach lets every hook of a cgroup run these programs: links that are pinned
-// there are led to them in place, the others are made.
-func attach(dir, cgroup string, p programs) error {
+// there, or held, are led to them in place, the others are made.
+func (ls links) attach(dir, cgroup string, p programs) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -22,14 +41,18 @@ func attach(dir, cgroup string, p programs) error {
 	if err != nil {
 		return err
 	}
+	fresh := len(before) == 0 && len(ls) == 0
 	for _, h := range Hooks() {
-		if err := attachOne(filepath.Join(dir, h.Name), cgroup, h, p[h.Name]); err != nil {
+		l, err := attachOne(filepath.Join(dir, h.Name), cgroup, h, p[h.Name], ls[h.Name])
+		if err != nil {
 			err = fmt.Errorf("hook %s of %s: %w", h.Name, cgroup, err)
-			if len(before) == 0 {
+			if fresh {
+				ls.close()
 				err = errors.Join(err, detachAll(dir)) // some hooks are no data plane
 			}
 			return err
 		}
+		ls.keep(h.Name, l)
 	}
 	return nil
 }
@@ -43,43 +66,59 @@ func detachAll(dir string) error {
 	return all
 }
 
-func attachOne(pin, cgroup string, h Hook, p *ebpf.Program) error {
+func attachOne(pin, cgroup string, h Hook, p *ebpf.Program, held link.Link) (link.Link, error) {
 	old, err := link.LoadPinnedLink(pin, nil)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && held != nil && isAt(held, cgroup, h) == nil:
+		return held, pinAgain(held, pin, p)
 	case errors.Is(err, fs.ErrNotExist):
 		return attachNew(pin, cgroup, h, p)
 	case err != nil:
-		return fmt.Errorf("pinned link: %w", err)
+		return nil, fmt.Errorf("pinned link: %w", err)
 	}
-	defer old.Close()
 	if err := isAt(old, cgroup, h); err == nil {
 		err = old.Update(p)
+		if err == nil {
+			return old, nil
+		}
 		if !errors.Is(err, unix.ENOLINK) {
-			return err
+			return nil, errors.Join(err, old.Close())
 		}
 	}
+	defer old.Close()
 	// It is of a cgroup that was removed, or that is not ours any more. First the
 	// new one, then the old: to run twice does no harm, as what was translated is
 	// no frontend.
 	if err := os.Remove(pin); err != nil {
-		return fmt.Errorf("the pin of a link that is of no use: %w", err)
+		return nil, fmt.Errorf("the pin of a link that is of no use: %w", err)
 	}
 	return attachNew(pin, cgroup, h, p)
 }
 
-func attachNew(pin, cgroup string, h Hook, p *ebpf.Program) error {
-	l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: h.Attach, Program: p})
-	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w: a program is attached there, or above, that lets no other run beside it: find it with `bpftool cgroup show %s`", err, cgroup)
-	}
-	if err != nil {
+// pinAgain leads a link to a program whose pin somebody removed.
+func pinAgain(l link.Link, pin string, p *ebpf.Program) error {
+	if err := l.Update(p); err != nil {
 		return err
 	}
-	defer l.Close()
-	if err := l.Pin(pin); err != nil {
-		return fmt.Errorf("pin: %w", err)
+	// To the library it is pinned still, and would not be a second time.
+	if err := errors.Join(l.Unpin(), l.Pin(pin)); err != nil {
+		return fmt.Errorf("pin again: %w", err)
 	}
 	return nil
+}
+
+func attachNew(pin, cgroup string, h Hook, p *ebpf.Program) (link.Link, error) {
+	l, err := link.AttachCgroup(link.CgroupOptions{Path: cgroup, Attach: h.Attach, Program: p})
+	if errors.Is(err, unix.EPERM) {
+		return nil, fmt.Errorf("%w: a program is attached there, or above, that lets no other run beside it: find it with `bpftool cgroup show %s`", err, cgroup)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Pin(pin); err != nil {
+		return nil, errors.Join(fmt.Errorf("pin: %w", err), l.Close())
+	}
+	return l, nil
 }
 
 // errElsewhere is wrapped by what isAt found.

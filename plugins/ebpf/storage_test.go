@@ -70,7 +70,7 @@ func TestStorageGoesWithSockets(t *testing.T) {
 		}
 		return fd
 	}
-	const some = 5000
+	const some, noise = 5000, 20_000 // objects that others may have come to meanwhile
 	var open []int
 	before := accounted(t)
 	for n := range some {
@@ -88,7 +88,7 @@ func TestStorageGoesWithSockets(t *testing.T) {
 		unix.Close(one(n))
 	}
 	netns.EventuallyNil(t, 30*time.Second, func() error {
-		if left := accounted(t) - before; left > total/10 {
+		if left := accounted(t) - before; left > min(total/10, noise) {
 			return fmt.Errorf("%d objects of memory are left of %d sockets", left, total)
 		}
 		return nil

@@ -71,15 +71,22 @@ func listens(pid string) []string {
 	if err != nil {
 		return nil
 	}
+	return listening(string(table), own)
+}
+
+// listening returns the paths in a table of unix sockets, as /proc/net/unix, of those
+// that listen and whose inodes are own. A path may hold blanks.
+func listening(table string, own map[string]bool) []string {
 	const accepts = 0x10000 // __SO_ACCEPTCON, see unix(7) and the kernel's unix_seq_show
 	var out []string
-	for line := range strings.Lines(string(table)) {
-		f := strings.Fields(line) // Num RefCount Protocol Flags Type St Inode Path
-		if len(f) != 8 || !own[f[6]] || !strings.HasPrefix(f[7], "/") {
+	for line := range strings.Lines(table) {
+		head, path, found := strings.Cut(strings.TrimSuffix(line, "\n"), "/")
+		f := strings.Fields(head) // Num RefCount Protocol Flags Type St Inode
+		if !found || len(f) != 7 || !own[f[6]] {
 			continue
 		}
 		if flags, err := strconv.ParseUint(f[3], 16, 32); err == nil && flags&accepts != 0 {
-			out = append(out, f[7])
+			out = append(out, "/"+path)
 		}
 	}
 	return out

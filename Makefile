@@ -76,7 +76,7 @@ bench-l7: ## Measure the HTTP proxy beside nginx, HAProxy and ReverseProxy
 	FAIRLEAD_BENCH_WINDOW=$${FAIRLEAD_BENCH_WINDOW:-3s} go test -C test/bench -count=1 -timeout 30m -v ./l7
 
 .PHONY: bench-l4
-bench-l4: setup ## Measure service addresses beside direct ones: connects, traffic, programming (as root)
+bench-l4: setup ## Measure service addresses: connects, traffic, programming (as root; FAIRLEAD_BENCH_PART=nat or ebpf: that part only)
 	FAIRLEAD_BENCH_ROUNDS=$${FAIRLEAD_BENCH_ROUNDS:-21} go test -C test/bench -count=1 -timeout 30m -v ./l4
 
 .PHONY: cover

@@ -1,8 +1,10 @@
 // Package l4 measures what a service address costs beside the address of its
 // endpoint, and what it costs to program many of them.
 //
-//	make bench-l4                   everything here (about 15 minutes)
-//	go test -C test/bench ./...     a moment of it: does it still work?
+//	make bench-l4                           everything here (about 10 minutes)
+//	FAIRLEAD_BENCH_PART=nat make bench-l4   the planes that do NAT only; ebpf: that plane only
+//	FAIRLEAD_BENCH_ROUNDS=5 make bench-l4   fewer rounds than 21
+//	go test -C test/bench ./l4              a moment of it: does it still work?
 //
 // # Seats
 //
@@ -14,11 +16,13 @@
 // eBPF plane are child cgroups, each with a provider of its own, so that all numbers of
 // services are there at the same time.
 //
-// Rules in the nat table lead a whole network namespace. The iptables plane works in
-// that of the benchmark, so its seat is programmed anew for each number of services,
-// which is timed; what it is compared with, the layouts that kube-proxy makes, have a
-// namespace for each number. "direct" there is a connect that no rule is for, in the
-// same namespace.
+// Rules of NAT lead a whole network namespace, so each seat of the planes iptables
+// (legacy and nft) and nftables has one of its own, and so has each layout that
+// kube-proxy makes: one rule for each service in a row, by iptables, and a map from
+// address to chain, by the program nft. Those are rendered here. The planes are
+// processes, built for the run, and are told what to do over their socket, as an agent
+// does; the layouts are given to iptables-restore and nft. "direct" there is a connect
+// that no rule is for, in the same namespace.
 //
 // # What is counted
 //
@@ -34,6 +38,13 @@
 //
 // The run time of the program is what the kernel says (bpf_stats) in rounds of
 // their own, its clock reads included. System calls are counted by a tracepoint.
+//
+// The planes that do NAT have three phases, each in rounds of random order: all are
+// programmed from nothing; all have one endpoint of one service changed; connects are
+// timed while nothing is programmed, after a round that is not counted. So none of them
+// has connects timed on rules that are younger than those of another. What is slow to
+// program is programmed less often, at least once, and left out if that takes more than
+// four minutes: kube-proxy's iptables layout in nft tables takes that long.
 //
 // A number over its bar is marked OVER; it fails nothing, as machines differ.
 package l4

@@ -47,6 +47,14 @@ func planned(t *testing.T) plan {
 	}
 }
 
+// part skips a test of another part of the benchmark than FAIRLEAD_BENCH_PART names.
+func part(t *testing.T, name string) {
+	t.Helper()
+	if only := os.Getenv("FAIRLEAD_BENCH_PART"); only != "" && only != name {
+		t.Skipf("FAIRLEAD_BENCH_PART is %s", only)
+	}
+}
+
 // bench is one run.
 type bench struct {
 	t     *testing.T
@@ -59,6 +67,7 @@ type bench struct {
 // TestL4 measures every plane beside direct sockets. It fails when something does
 // not work, never because of a number.
 func TestL4(t *testing.T) {
+	part(t, "ebpf")
 	for _, p := range []plane{isolated(t)} {
 		t.Run(p.name(), func(t *testing.T) { measure(t, p) })
 	}

@@ -2,9 +2,10 @@ package l4
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"os/exec"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,206 +16,236 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/dataplane"
-	"github.com/fairlead/fairlead/plugins/iptables"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
-// TestNAT measures the rules of the iptables plane beside those of kube-proxy, with
-// few services and with many. It fails when something does not work, never because
-// of a number.
+// natSeat is a kind of seats: a plane that does NAT.
+type natSeat struct {
+	name  string
+	ours  bool
+	peer  string  // of ours: whom it is compared with
+	plane plane   // of a seat
+	bars  natBars // of ours
+}
+
+// natBars are DESIGN's of the larger number of services, NaN where it has none.
+type natBars struct {
+	apply, change float64 // ÷ the peer's
+	changeMS      float64
+	slower        float64 // p99 with many services ÷ that with few
+}
+
+// Names of the seats.
+const (
+	kubeLegacy = "kube-proxy's iptables (legacy)"
+	kubeNFT    = "kube-proxy's iptables (nft)"
+	kubeMap    = "kube-proxy's nftables"
+)
+
+func natSeats(t *testing.T) []natSeat {
+	t.Helper()
+	ipt := compile(t, "fairlead-dataplane-iptables", "../../..", "./cmd/fairlead-dataplane-iptables")
+	nft := compile(t, "fairlead-dataplane-nftables", "../../../contrib/plugins/nftables", ".")
+	// The regular comparison would fall into some rounds and not into others.
+	iptables := func(variant string) plane {
+		return processPlane{ipt, map[string]any{"variant": variant, "pools": []string{"10.202.0.0/16"}, "routes": "off", "check_interval": "1h"}}
+	}
+	return []natSeat{
+		{name: kubeLegacy, plane: kubePlane{"legacy"}},
+		{name: "iptables (legacy)", ours: true, peer: kubeLegacy, plane: iptables("legacy"), bars: natBars{0.3, 0.3, none, 3}},
+		{name: kubeNFT, plane: kubePlane{"nft"}},
+		{name: "iptables (nft)", ours: true, peer: kubeNFT, plane: iptables("nft"), bars: natBars{0.3, 1, none, 3}},
+		{name: kubeMap, plane: kubePlane{"map"}},
+		{name: "nftables", ours: true, peer: kubeMap, plane: processPlane{nft, map[string]any{"check_interval": "1h"}}, bars: natBars{none, none, 20, none}},
+	}
+}
+
+// column is one plane with one number of services, in a network namespace of its own.
+type column struct {
+	*seat
+	natSeat
+	apply, change []float64 // ms
+	p50, p99      []float64 // of connects to services, µs, by round
+	beside        []float64 // p50 of direct ones in the same namespace
+	entries       float64   // of conntrack for a connect
+}
+
+// Limits of what one column may take, so that all of it ends in time: a slow one is
+// programmed less often.
+const (
+	applyTime  = 15 * time.Second
+	changeTime = 25 * time.Second
+	giveUp     = 4 * time.Minute // a column that is not programmed by then is left out
+)
+
+// TestNAT measures the planes that do NAT beside the layouts that kube-proxy makes,
+// with few services and with many. It fails when something does not work, never
+// because of a number.
 func TestNAT(t *testing.T) {
+	part(t, "nat")
 	netns.Isolated(t)
 	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock")) // not that of the machine
-	for _, variant := range []string{"legacy", "nft"} {
-		t.Run(variant, func(t *testing.T) { measureNAT(t, variant) })
-	}
-}
-
-// reach is how a namespace gets to service addresses: rules lead a packet after it
-// has a route. The source is not the address of an endpoint, which kube-proxy would
-// masquerade.
-func reach(t *testing.T) {
-	t.Helper()
-	run(t, "", "ip", "link", "set", "lo", "up")
-	run(t, "", "ip", "route", "replace", "10.202.0.0/16", "dev", "lo", "src", "127.0.0.2")
-}
-
-// run starts a program in the network namespace of the calling thread.
-func run(t *testing.T, input, name string, args ...string) {
-	t.Helper()
-	if err := feed(context.WithoutCancel(t.Context()), input, name, args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func feed(ctx context.Context, input, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stdin = strings.NewReader(input)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %.1000s", cmd, err, out)
-	}
-	return nil
-}
-
-// natPlane is the iptables plane in the namespace of the benchmark: it works in the
-// background as well, so it cannot be in that of one thread.
-type natPlane struct{ variant string }
-
-func (p natPlane) name() string { return "iptables-" + p.variant }
-
-func (p natPlane) enter(t *testing.T, seat string) (dataplane.Provider, costs) {
-	t.Helper()
-	reach(t)
-	t.Cleanup(func() { run(t, "", "ip", "route", "del", "10.202.0.0/16") }) // other benchmarks want none
-	settings, err := json.Marshal(map[string]any{"variant": p.variant, "pools": []string{"10.202.0.0/16"}, "routes": "off", "check_interval": "1h"})
+	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := iptables.New("bench")
-	if _, err := provider.Configure(t.Context(), dataplane.Config{JSON: settings, InstanceID: seat, StateDir: t.TempDir()}); err != nil {
-		t.Fatal(err)
-	}
-	return provider, nil
-}
-
-// kubePlane is one of kube-proxy's layouts, in a namespace of its own.
-type kubePlane struct{ variant string } // legacy, nft, or map
-
-func (p kubePlane) name() string { return "kube-" + p.variant }
-
-func (p kubePlane) enter(t *testing.T, _ string) (dataplane.Provider, costs) {
-	t.Helper()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-	reach(t)
-	return &kube{variant: p.variant}, nil
-}
-
-// kube programs a layout as kube-proxy does: all at first, then what changed. It is a
-// provider for this benchmark only, which calls no more than two of the methods.
-type kube struct {
-	dataplane.Provider
-	variant string
-	synced  bool
-}
-
-func (k *kube) Reconcile(ctx context.Context, next *dataplane.Snapshot, delta dataplane.Delta) (dataplane.Result, error) {
-	all := slices.Collect(next.Services())
-	var changed []*dataplane.Service
-	for _, c := range delta.Changes {
-		changed = append(changed, c.New)
-	}
-	l := linear{comments: next.EndpointCount() <= largeCluster}
-	var err error
-	switch {
-	case k.variant == "map" && !k.synced:
-		err = feed(ctx, mapped{}.full(all), "nft", "-f", "-")
-	case k.variant == "map":
-		err = feed(ctx, mapped{}.partial(changed), "nft", "-f", "-")
-	case !k.synced:
-		err = feed(ctx, l.full(all), "iptables-"+k.variant+"-restore", "--noflush", "--counters", "-w", "5")
-	default:
-		err = feed(ctx, l.partial(all, changed), "iptables-"+k.variant+"-restore", "--noflush", "--counters", "-w", "5")
-	}
-	k.synced = err == nil
-	return dataplane.Result{}, err
-}
-
-// Shutdown has nothing to remove: the namespace ends with its thread.
-func (k *kube) Shutdown(context.Context, dataplane.ShutdownPolicy) error { return nil }
-
-// column is one plane with one number of services.
-type column struct {
-	*seat
-	name          string
-	services      int
-	led, direct   [2][]float64 // p50 and p99 of connects, by round
-	apply, change []float64    // ms
-}
-
-func measureNAT(t *testing.T, variant string) {
 	b := &bench{t: t, plan: planned(t)}
 	few, many := 100, 10_000
 	if b.plan.smoke {
 		few, many = 20, 200
 	}
-	bare := newSeat(t, "direct", kubePlane{"none"}, 1) // a namespace without rules
-	peers := []string{variant}
-	if variant == "nft" {
-		peers = append(peers, "map")
+	n := &natBench{bench: b, random: rand.New(rand.NewPCG(3, 4)), few: few, many: many}
+	for _, title := range []string{"a namespace without rules", "again"} {
+		n.bare = append(n.bare, &column{seat: newSeat(t, title, kubePlane{"none"}, 1), natSeat: natSeat{name: title}})
 	}
-	var columns []*column
-	for _, n := range []int{few, many} {
-		for _, peer := range peers {
-			s := newSeat(t, fmt.Sprintf("kube-%s %d", peer, n), kubePlane{peer}, n)
-			c := &column{seat: s, name: "kube-proxy's " + map[string]string{"legacy": "iptables", "nft": "iptables", "map": "nftables"}[peer], services: n}
-			s.do(func() error { return c.applied(s.content()) })
-			columns = append(columns, c)
+	for _, kind := range natSeats(t) {
+		for _, services := range []int{few, many} {
+			s := newSeat(t, fmt.Sprintf("%s, %d services", kind.name, services), kind.plane, services)
+			n.columns = append(n.columns, &column{seat: s, natSeat: kind})
 		}
 	}
-	ours := newSeat(t, "ours", natPlane{variant}, few)
-	for _, n := range []int{few, many} {
-		columns = append(columns, &column{seat: ours, name: "ours", services: n})
-	}
-	var alone [2][]float64
-	for round := range b.plan.rounds {
-		alone[0], alone[1] = quantiles(b.dial(bare, true), alone[0], alone[1])
-		for k := range columns {
-			c := columns[(round+k)%len(columns)]
-			c.do(c.sit)
-			// The kernel frees what was there before in the background, and is done with
-			// it before it takes the next change: connects come after one.
-			c.do(func() error { return c.changeOne(b) })
-			c.led[0], c.led[1] = quantiles(b.dial(c.seat, false), c.led[0], c.led[1])
-			c.direct[0], c.direct[1] = quantiles(b.dial(c.seat, true), c.direct[0], c.direct[1])
-		}
-	}
-	fmt.Fprintf(&b.out, "iptables (%s) beside kube-proxy's layouts: %d rounds of %d connects, %d endpoints a service\n%s, %d CPUs, %s\n\n", variant,
-		b.plan.rounds, b.plan.connects, perService, time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.Version())
-	b.show("programming", natProgramming(columns, variant))
-	b.show("connect", natConnects(columns, alone))
+	fmt.Fprintf(&b.out, "planes that do NAT: %d rounds of %d connects, %d endpoints a service\n%s, %d CPUs, load %s before, %s\n\n",
+		b.plan.rounds, n.connects(), perService, time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), strings.Join(strings.Fields(string(load))[:3], " "), runtime.Version())
+	n.apply()
+	n.change()
+	n.connect()
+	n.track()
+	b.show("all of it", n.applyRows())
+	b.show("one endpoint changed", n.changeRows())
+	b.show("connect", n.connectRows())
 	t.Logf("\n%s", b.out.String())
 }
 
-// applied programs everything from nothing. It is called on the thread of the seat.
-func (c *column) applied(content *dataplane.Snapshot) error {
-	begun := time.Now()
-	err := c.reconcile(content)
-	c.apply = append(c.apply, ms(time.Since(begun)))
-	return err
+// natBench is a run. Its phases are interleaved in rounds of random order, and in none
+// of them one plane is programmed that another one is not: all are programmed anew, all
+// have a change, or none is touched while connects are timed.
+type natBench struct {
+	*bench
+	random    *rand.Rand
+	few, many int
+	bare      []*column
+	columns   []*column
 }
 
-// sit makes the seat that of the column: the columns of ours share one, as they share
-// the namespace of the benchmark, and it is programmed anew for each.
-func (c *column) sit() error {
-	if _, peer := c.provider.(*kube); peer {
-		return nil
-	}
-	if err := c.provider.Shutdown(c.t.Context(), dataplane.ShutdownRemove); err != nil {
-		return err
-	}
-	c.seat.services, c.seat.now = c.services, &dataplane.Snapshot{}
-	return c.applied(c.content())
+func (n *natBench) connects() int { return min(n.plan.connects, 500) }
+
+// shuffled is a round: who comes after whom is another one each time.
+func (n *natBench) shuffled(columns []*column) []*column {
+	out := slices.Clone(columns)
+	n.random.Shuffle(len(out), func(i, k int) { out[i], out[k] = out[k], out[i] })
+	return out
 }
 
-// changeOne times changes of one endpoint; most of the time goes to the slower planes,
-// so few are made.
-func (c *column) changeOne(b *bench) error {
-	plan := b.plan
-	plan.changes = min(plan.changes, 3)
-	took, err := (&bench{t: b.t, plan: plan}).changes(c.seat)
-	if err != nil {
-		return err
+// resetting is what can be made to have nothing.
+type resetting interface {
+	reset(ctx context.Context) error
+}
+
+// apply programs all services from nothing, some times, and leaves them. A column that
+// cannot be programmed in time is left out.
+func (n *natBench) apply() {
+	n.t.Helper()
+	for round := range min(n.plan.applies, 3) {
+		for _, c := range n.shuffled(n.columns) {
+			if round > 0 && sum(c.apply) > ms(applyTime)/2 {
+				continue
+			}
+			c.do(func() error {
+				if round > 0 {
+					if err := c.provider.(resetting).reset(n.t.Context()); err != nil {
+						return err
+					}
+				}
+				content := c.content()
+				content.Generation += c.now.Generation
+				runtime.GC() // of what the last one left
+				ctx, cancel := context.WithTimeout(n.t.Context(), giveUp)
+				defer cancel()
+				begun := time.Now()
+				r, err := c.provider.Reconcile(ctx, content, dataplane.Delta{})
+				if ctx.Err() != nil {
+					fmt.Fprintf(&n.out, "%s: not programmed within %v, left out\n", c.title, giveUp)
+					n.columns = slices.DeleteFunc(n.columns, func(o *column) bool { return o == c })
+					return nil
+				}
+				if len(r.Statuses) > 0 {
+					err = errors.Join(err, fmt.Errorf("%+v", r.Statuses[0]))
+				}
+				c.apply, c.now = append(c.apply, ms(time.Since(begun))), content
+				return err
+			})
+		}
 	}
-	c.change = append(c.change, quantile(took, 0.5)/1000)
-	return nil
+}
+
+// change alters one endpoint of one service at a time.
+func (n *natBench) change() {
+	n.t.Helper()
+	for range n.plan.rounds {
+		for _, c := range n.shuffled(n.columns) {
+			if sum(c.change) > ms(changeTime) {
+				continue
+			}
+			c.do(func() error {
+				took, err := (&bench{t: n.t, plan: plan{changes: 1}}).changes(c.seat)
+				if err != nil {
+					return err
+				}
+				c.change = append(c.change, took[0]/1000)
+				return nil
+			})
+		}
+	}
+}
+
+// connect times connects to services and beside them, while nothing is programmed. The
+// first round is not counted: the kernel may still be freeing what was replaced.
+func (n *natBench) connect() {
+	n.t.Helper()
+	for round := range n.plan.rounds + 1 {
+		for _, c := range n.shuffled(append(slices.Clone(n.bare), n.columns...)) {
+			direct := n.dial(c.seat, true)
+			led := direct
+			if !slices.Contains(n.bare, c) {
+				led = n.dial(c.seat, false)
+			}
+			if round > 0 {
+				c.p50, c.p99 = append(c.p50, quantile(led, 0.5)), append(c.p99, quantile(led, 0.99))
+				c.beside = append(c.beside, quantile(direct, 0.5))
+			}
+		}
+	}
+}
+
+// track counts what conntrack remembers of a connect.
+func (n *natBench) track() {
+	n.t.Helper()
+	const connects = 200
+	for _, c := range append(slices.Clone(n.bare), n.columns...) {
+		c.do(func() error {
+			if err := feed(n.t.Context(), "", "conntrack", "-F"); err != nil {
+				return err
+			}
+			for range connects {
+				to := loopback(c.port)
+				if !slices.Contains(n.bare, c) {
+					to = c.target()
+				}
+				if _, err := connect(c.listener, to); err != nil {
+					return err
+				}
+			}
+			entries, err := tracked()
+			c.entries = float64(entries) / connects
+			return err
+		})
+	}
 }
 
 // dial times connects of a seat, to services or beside them.
-func (b *bench) dial(s *seat, direct bool) (took []float64) {
-	b.t.Helper()
-	connects := min(b.plan.connects, 500)
+func (n *natBench) dial(s *seat, direct bool) (took []float64) {
+	n.t.Helper()
+	connects := n.connects()
 	s.do(func() error {
 		for i := range connects + connects/10 {
 			at := s.target()
@@ -234,60 +265,90 @@ func (b *bench) dial(s *seat, direct bool) (took []float64) {
 	return took
 }
 
-func quantiles(took, p50, p99 []float64) (_, _ []float64) {
-	return append(p50, quantile(took, 0.5)), append(p99, quantile(took, 0.99))
+// find returns the column of a name and a number of services, nil if it was left out.
+func (n *natBench) find(name string, services int) *column {
+	i := slices.IndexFunc(n.columns, func(c *column) bool { return c.name == name && c.services == services })
+	if i < 0 {
+		return nil
+	}
+	return n.columns[i]
 }
 
-// find returns the column of a name and a number of services.
-func find(columns []*column, name string, services int) *column {
-	return columns[slices.IndexFunc(columns, func(c *column) bool { return c.name == name && c.services == services })]
+func (n *natBench) applyRows() (rows []row) {
+	for _, c := range n.columns {
+		rows = append(rows, row{name: c.title + ": ms", format: "%.1f", values: c.apply, bar: none})
+	}
+	return append(rows, n.beside("÷", func(c *column) ([]float64, float64) { return c.apply, c.bars.apply })...)
 }
 
-func natProgramming(columns []*column, variant string) (rows []row) {
-	for _, c := range columns {
-		rows = append(rows, row{name: fmt.Sprintf("%s, all of %d services, ms", c.name, c.services), format: "%.1f", values: c.apply, bar: none},
-			row{name: "  one endpoint changed, ms", format: "%.2f", values: c.change, bar: none})
+func (n *natBench) changeRows() (rows []row) {
+	for _, c := range n.columns {
+		bar := none
+		if c.ours && c.services == n.many {
+			bar = c.bars.changeMS
+		}
+		rows = append(rows, row{name: c.title + ": ms", format: "%.2f", values: c.change, bar: bar})
 	}
-	applyBar, changeBar := 0.3, 0.3
-	if variant == "nft" {
-		changeBar = 1
-	}
-	ours := columns[len(columns)-1]
-	peer := find(columns, "kube-proxy's iptables", ours.services)
-	full := row{values: peer.apply}.median() // once
-	rows = append(rows,
-		row{name: fmt.Sprintf("ours ÷ kube-proxy's iptables, all of %d", ours.services), format: "%.3f", values: each(ours.apply, ours.apply, func(x, _ float64) float64 { return x / full }), bar: applyBar},
-		row{name: "  one endpoint changed", format: "%.3f", values: times(ours.change, peer.change), bar: changeBar})
-	return rows
+	return append(rows, n.beside("÷", func(c *column) ([]float64, float64) { return c.change, c.bars.change })...)
 }
 
-func natConnects(columns []*column, alone [2][]float64) []row {
-	rows := []row{
-		{name: "a namespace without rules: p50, µs", format: "%.2f", values: alone[0], bar: none},
-		{name: "  p99, µs", format: "%.2f", values: alone[1], bar: none},
-	}
-	for _, c := range columns {
-		rows = append(rows, row{name: fmt.Sprintf("%s, %d services: p50, µs", c.name, c.services), format: "%.2f", values: c.led[0], bar: none},
-			row{name: "  p99, µs", format: "%.2f", values: c.led[1], bar: none},
-			row{name: "  direct, in the same namespace: p50, µs", format: "%.2f", values: c.direct[0], bar: none})
-	}
-	few := columns[0].services
-	for _, c := range columns {
-		if c.services == few {
+// beside divides what ours took with many services by the median of its peer, which may
+// have had fewer turns.
+func (n *natBench) beside(sign string, of func(*column) ([]float64, float64)) (rows []row) {
+	for _, c := range n.columns {
+		peer := n.find(c.peer, n.many)
+		if !c.ours || c.services != n.many || peer == nil {
 			continue
 		}
-		less, bar, directBar := find(columns, c.name, few), none, none
-		if c.name == "ours" {
-			bar, directBar = 3, 1.1
+		ours, bar := of(c)
+		theirs, _ := of(peer)
+		r := row{name: fmt.Sprintf("%s %s %s, %d", c.name, sign, c.peer, n.many), format: "%.4f", bar: bar}
+		for _, v := range ours {
+			r.values = append(r.values, v/row{values: theirs}.median())
 		}
-		rows = append(rows, row{name: fmt.Sprintf("%s, %d ÷ %d services: p99", c.name, c.services, few), format: "%.2f", values: times(c.led[1], less.led[1]), bar: bar},
-			row{name: "  direct, in the same namespace: p50", format: "%.2f", values: times(c.direct[0], less.direct[0]), bar: directBar})
+		rows = append(rows, r)
 	}
 	return rows
+}
+
+func (n *natBench) connectRows() (rows []row) {
+	alone, again := n.bare[0], n.bare[1]
+	rows = append(rows, row{name: alone.name + ": p50, µs", format: "%.2f", values: alone.p50, bar: none},
+		row{name: "  p99, µs", format: "%.2f", values: alone.p99, bar: none},
+		row{name: "A/A: p50 ÷", format: "%.3f", values: times(again.p50, alone.p50), bar: none},
+		row{name: "  p99 ÷", format: "%.3f", values: times(again.p99, alone.p99), bar: none})
+	for _, c := range n.columns {
+		rows = append(rows, row{name: c.title + ": p50, µs", format: "%.2f", values: c.p50, bar: none},
+			row{name: "  p99, µs", format: "%.2f", values: c.p99, bar: none},
+			row{name: "  direct in this namespace: p50, µs", format: "%.2f", values: c.beside, bar: none},
+			row{name: "  conntrack entries", format: "%.2f", values: []float64{c.entries}, bar: none})
+	}
+	for _, c := range n.columns {
+		less := n.find(c.name, n.few)
+		if c.services != n.many || less == nil {
+			continue
+		}
+		slower, slowed := none, none
+		if c.ours {
+			slower, slowed = c.bars.slower, 1.1
+		}
+		rows = append(rows, row{name: fmt.Sprintf("%s, %d ÷ %d services: p99", c.name, n.many, n.few), format: "%.2f", values: times(c.p99, less.p99), bar: slower},
+			row{name: "  p50", format: "%.2f", values: times(c.p50, less.p50), bar: none},
+			row{name: "  direct in this namespace: p50", format: "%.2f", values: times(c.beside, less.beside), bar: slowed})
+	}
+	return rows
+}
+
+func sum(values []float64) (total float64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
 }
 
 // TestLayouts: the layouts lead to every endpoint, and after a change to the new one.
 func TestLayouts(t *testing.T) {
+	part(t, "nat")
 	netns.Isolated(t)
 	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
 	for _, variant := range []string{"legacy", "nft", "map"} {

@@ -112,13 +112,20 @@ func Users(ctx context.Context) []User {
 		u := User{Who: fmt.Sprintf("%s, pid %d", name, l.PID), PID: l.PID, Plugin: strings.TrimPrefix(name, handshake.FilePrefix)}
 		state, err := stateAt(ctx, u.Plugin, l.PID, l.Socket)
 		if err == nil {
-			if u.Instance = state.GetInstanceId(); u.Instance == "" {
-				continue
-			}
+			u.Instance = state.GetInstanceId()
+		}
+		if err == nil && u.Instance == "" || err != nil && ended(l.PID) {
+			continue
 		}
 		out = append(out, u)
 	}
 	return out
+}
+
+// ended reports whether a process is gone, or waits for its parent to hear of it.
+func ended(pid int) bool {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	return err != nil || len(text) == 0
 }
 
 func isPlane(argv []string) bool {

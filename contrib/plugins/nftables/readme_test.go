@@ -71,7 +71,7 @@ func TestReadme(t *testing.T) {
 	lib := filepath.Join(dir, "lib")
 	places := strings.NewReplacer("/usr/local/lib/fairlead", lib, "/etc/fairlead/fairlead.yaml", filepath.Join(dir, "fairlead.yaml"),
 		"fairlead-dataplane-nftables .", filepath.Join(dir, "fairlead-dataplane-nftables")+" .",
-		"./fairlead-dataplane-nftables", filepath.Join(dir, "fairlead-dataplane-nftables")+" --only identity,probe,config",
+		"./fairlead-dataplane-nftables", filepath.Join(dir, "fairlead-dataplane-nftables")+" --only identity,probe,config,health",
 		"0755 fairlead-dataplane-nftables", "0755 "+filepath.Join(dir, "fairlead-dataplane-nftables"))
 	path := []string{"PATH=" + filepath.Dir(agent) + ":" + os.Getenv("PATH")}
 	shell(t, places.Replace(section(t, "Build and test", 1)), path)

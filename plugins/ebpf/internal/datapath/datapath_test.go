@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -306,6 +307,36 @@ func TestTrials(t *testing.T) {
 		t.Error(err)
 	} else {
 		s.Close()
+	}
+}
+
+// TestWhatShowsComesBeforeWhatLeads: "switches with link.Update (reverse hooks first,
+// connect last)"; and they go in the opposite order.
+func TestWhatShowsComesBeforeWhatLeads(t *testing.T) {
+	var order []string
+	for _, h := range Hooks() {
+		order = append(order, strings.TrimRight(h.Name, "46"))
+	}
+	if got := strings.Join(slices.Compact(order), " "); got != "getpeername recvmsg sendmsg connect" {
+		t.Errorf("hooks are attached in the order %s", got)
+	}
+	o := options(t)
+	d := open(t, o)
+	if err := d.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	found, err := Find(bpffs)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v, %v", found, err)
+	}
+	var gone []string
+	for _, object := range found[0].Objects() {
+		if filepath.Base(filepath.Dir(object)) == linksName {
+			gone = append(gone, strings.TrimRight(filepath.Base(object), "46"))
+		}
+	}
+	if got := strings.Join(slices.Compact(gone), " "); got != "connect sendmsg recvmsg getpeername" {
+		t.Errorf("hooks are removed in the order %s", got)
 	}
 }
 

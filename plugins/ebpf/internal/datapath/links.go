@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -60,7 +61,7 @@ func (ls links) attach(dir, cgroup string, p programs) error {
 // detachAll ends the links that are pinned in a directory.
 func detachAll(dir string) error {
 	var all error
-	for _, h := range Hooks() {
+	for _, h := range slices.Backward(Hooks()) {
 		all = errors.Join(all, detach(filepath.Join(dir, h.Name)))
 	}
 	return all

@@ -98,9 +98,7 @@ func Find(bpffs string) ([]Found, error) {
 // Removing them in this order never leads a socket to half of a data plane.
 func (f Found) Objects() []string {
 	var out []string
-	hooks := Hooks()
-	slices.Reverse(hooks)
-	for _, h := range hooks {
+	for _, h := range slices.Backward(Hooks()) {
 		if pin := filepath.Join(f.Root, linksName, h.Name); exists(pin) {
 			out = append(out, pin)
 		}

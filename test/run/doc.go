@@ -7,16 +7,16 @@
 // Two rows of steps run beside each other, as one computes and the other waits:
 //
 //   - go vet; go test -race of the pure packages and the drivers (core/,
-//     dataplane/); go test of commands and checks; each fuzz target, 10 s or 60 s,
-//     one on each CPU.
+//     dataplane/); go test of commands and checks.
 //   - go test of packages that start processes and wait for them: the plugin
 //     host, data planes, conformance suites; then of the modules within this one
 //     (test/bench, contrib). What they make is their own: namespaces, cgroups,
 //     free ports of loopback.
 //
-// After both, with nothing beside them, come the packages whose figures would
-// suffer from a neighbour: test/e2e, test/netns and the command line, one at a
-// time.
+// After both come the packages whose figures would suffer from a neighbour:
+// test/e2e, test/netns and the command line, one at a time. They wait for most of
+// the time, so each fuzz target runs meanwhile, for 10 s or 60 s, at a lower
+// priority, and one CPU is left free.
 //
 // A package that takes longer than test/budget.txt allows fails, though its
 // tests passed: the whole run must stay below 15 minutes on two cores, and a

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"os/exec"
 	"strings"
 	"time"
 )
 
-// fuzz runs one target on one CPU for the given time and returns what it printed. A
-// finding is an error; its input is then below testdata/fuzz of the package.
+// fuzz runs one target on one CPU for the given time and returns what it
+// printed. A finding is an error; its input is then below testdata/fuzz of the
+// package.
 func (s *session) fuzz(p Package, target string, d time.Duration) ([]byte, error) {
 	out, err := s.fuzzOnce(p, target, d)
 	if err != nil && isDeadlineFlake(out) {
@@ -22,6 +24,9 @@ func (s *session) fuzz(p Package, target string, d time.Duration) ([]byte, error
 func (s *session) fuzzOnce(p Package, target string, d time.Duration) ([]byte, error) {
 	cmd := s.command(s.dir, "test", "-run=^$", "-vet=off", "-fuzz=^"+target+"$",
 		fmt.Sprintf("-fuzztime=%s", d), "-fuzzminimizetime=5s", "-parallel=1", p.ImportPath)
+	if nice, err := exec.LookPath("nice"); err == nil {
+		cmd.Path, cmd.Args = nice, append([]string{"nice", "-n", "10"}, cmd.Args...)
+	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

@@ -122,13 +122,16 @@ func run(args []string, out io.Writer) (ok bool, err error) {
 			s.vet(d, nested[d])
 		}
 		s.testGroups(rows.Computing)
-		if !*skipFuzz {
-			s.fuzzAll(chosen)
-		}
 	}, func() {
 		s.testGroups(rows.Waiting)
 	})
-	s.testGroups(rows.Alone)
+	beside(func() {
+		s.testGroups(rows.Alone)
+	}, func() {
+		if !*skipFuzz {
+			s.fuzzAll(chosen)
+		}
+	})
 	s.printf("\nscale %s, %.0f s\n", s.scale(), time.Since(start).Seconds())
 	for _, f := range s.failures {
 		s.printf("failed: %s\n", f)
@@ -255,7 +258,9 @@ func (s *session) timeout(g Group) time.Duration {
 	return 4*most + time.Minute
 }
 
-// fuzzAll runs every target, each on one CPU, and as many at once as there are.
+// fuzzAll runs every target, each on one CPU and at a lower priority, one CPU left
+// free: what is tested at the same time waits most of the time, and must not
+// wait for this.
 func (s *session) fuzzAll(pkgs []Package) {
 	type job struct {
 		pkg    Package
@@ -284,7 +289,7 @@ func (s *session) fuzzAll(pkgs []Package) {
 		waiting <- j
 	}
 	close(waiting)
-	for range runtime.NumCPU() {
+	for range max(1, runtime.NumCPU()-1) {
 		go func() {
 			for j := range waiting {
 				j.out, j.err = s.fuzz(j.pkg, j.target, s.fuzzFor)

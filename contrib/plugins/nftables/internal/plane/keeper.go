@@ -26,7 +26,7 @@ type keeper struct {
 const restFactor = 100
 
 // routesInterval is how often routes are read at most.
-const routesInterval = 10 * time.Second
+const routesInterval = 2 * time.Second
 
 // startKeeper starts it, or lets it go on with another interval. p.mu is held.
 func (p *Provider) startKeeper() {
@@ -110,6 +110,7 @@ func (k *keeper) checkTables() {
 	}
 	p.publish()
 	k.tell(what, err)
+	k.routes = time.Time{} // who took the one may have taken the other
 }
 
 // repair makes the kernel what this process knows that should be there.

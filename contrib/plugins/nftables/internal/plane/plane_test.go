@@ -173,38 +173,62 @@ func TestHostWithoutRoutes(t *testing.T) {
 	}
 }
 
-// TestRoutesAreMadeAnew: what somebody else removed comes back.
+// TestRoutesAreMadeAnew: what somebody else removed comes back; at once where rules
+// were removed, too.
 func TestRoutesAreMadeAnew(t *testing.T) {
-	a := start(t, "rules", `{"check_interval": "10ms"}`)
-	a.says(func(e *dataplane.Editor) {
-		e.Set(service("web", "10.200.5.10:80", dataplane.TCP, serve(t, "127.0.0.1:0")))
-	})
-	rules, err := netlink.RuleList(netlink.FAMILY_V4)
-	if err != nil {
-		t.Fatal(err)
+	for what, alone := range map[string]bool{"routes alone": true, "all": false} {
+		t.Run(what, func(t *testing.T) {
+			a := start(t, "rules", `{"check_interval": "10ms"}`)
+			a.says(func(e *dataplane.Editor) {
+				e.Set(service("web", "10.200.5.10:80", dataplane.TCP, serve(t, "127.0.0.1:0")))
+			})
+			a.p.mu.Lock()
+			a.p.keeper.routes = time.Now().Add(time.Hour) // not for a long time
+			if alone {
+				a.p.keeper.routes = time.Time{}
+			}
+			damage := removeRules()
+			if !alone {
+				damage = errors.Join(damage, removeTable(table.Name("rules")))
+			}
+			a.p.mu.Unlock()
+			if damage != nil {
+				t.Fatal(damage)
+			}
+			until := time.Now().Add(40 * time.Second)
+			for {
+				c, err := net.DialTimeout("tcp", "10.200.5.10:80", 5*time.Second)
+				if err == nil {
+					c.Close()
+					return
+				}
+				if time.Now().After(until) {
+					t.Fatal(err)
+				}
+				pause(t, 20*time.Millisecond)
+			}
+		})
 	}
+}
+
+// removeRules removes the routing rules that lead to services.
+func removeRules() error {
+	rules, err := netlink.RuleList(netlink.FAMILY_V4)
 	for _, r := range rules {
 		if r.IifName == "lo" {
-			if err := netlink.RuleDel(&r); err != nil {
-				t.Fatal(err)
-			}
+			err = errors.Join(err, netlink.RuleDel(&r))
 		}
 	}
-	until := time.Now().Add(40 * time.Second)
-	for {
-		c, err := net.DialTimeout("tcp", "10.200.5.10:80", 5*time.Second)
-		if err == nil {
-			c.Close()
-			return
-		}
-		if time.Now().After(until) {
-			t.Fatal(err)
-		}
-		a.p.mu.Lock()
-		a.p.keeper.routes = time.Time{} // the time has come
-		a.p.mu.Unlock()
-		pause(t, 20*time.Millisecond)
+	return err
+}
+
+func removeTable(name string) error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
 	}
+	c.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyIPv4})
+	return c.Flush()
 }
 
 // TestLinger: who leaves lets open connections go on, by a rule that goes with them.

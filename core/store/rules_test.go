@@ -461,6 +461,7 @@ func FuzzDecode(f *testing.F) {
 	var b []byte
 	_ = s.m.View().Encode(func(p []byte) error { b = append(b, p...); return nil })
 	f.Add(b)
+	f.Add([]byte("\x0100000\x00\x02\x000\x000\x00000\x00\x00\x00\x00")) // a lease twice
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if m, err := Decode(data); err == nil {
 			restored(t, m.View())

@@ -103,6 +103,9 @@ func (d *decoder) space() *space {
 	s.revision, s.compacted, s.quota, s.full = d.int(), d.int(), d.int(), d.bool()
 	for range d.count(2) {
 		id, ttl := LeaseID(d.int()), d.int()
+		if _, twice := s.leases.Get(id); twice {
+			d.fail(fmt.Sprintf("lease %d is there twice", id))
+		}
 		if d.err != nil {
 			return s
 		}
@@ -116,6 +119,9 @@ func (d *decoder) space() *space {
 	for range d.count(8) {
 		key := d.string()
 		e := d.entry(key, s)
+		if _, twice := s.keys.Get(key); twice {
+			d.fail(fmt.Sprintf("key %q is there twice", key))
+		}
 		if d.err != nil {
 			return s
 		}
@@ -176,10 +182,18 @@ func (d *decoder) clients() *clients {
 				d.fail("a result that is kept")
 				return c
 			}
+			if _, twice := now.results.Get(sequence); twice {
+				d.fail(fmt.Sprintf("result %d of a client is there twice", sequence))
+				return c
+			}
 			k := keep(r)
 			now.results.Set(sequence, k)
 			now.bytes += k.bytes
 			c.digest.add(digestOfResult(key, sequence))
+		}
+		if _, twice := c.byID.Get(key); twice {
+			d.fail(fmt.Sprintf("client %x is there twice", key))
+			return c
 		}
 		c.bytes += now.bytes
 		c.put(key, now)

@@ -74,8 +74,8 @@ func TestStrictFile(t *testing.T) {
 			at + "1:1: nod: unknown key; did you mean node?",
 			at + "2:7: log.levle: unknown key; did you mean log.level?",
 			at + `2:28: log.format: is "xml"; expected text, json`,
-			at + "4:16: gossip.bind: is 0.0.0.0:7400, beyond loopback",
 			at + "3:16: raft.voters: is 2; set 1, 3, 5, 7 or 9",
+			at + "4:16: gossip.bind: is 0.0.0.0:7400, beyond loopback",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) { wantErrors(t, sources{file: tc.file}, tc.want...) })

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/pflag"
 )
@@ -44,6 +45,13 @@ func Load(o Options) (*Config, Origins, []string, error) {
 	return l.cfg, l.origins, append(v.warnings, unbuiltWarnings(l.origins)...), nil
 }
 
+// originOf is where a finding is.
+func originOf(finding error) Origin {
+	var e *Error
+	errors.As(finding, &e) // all findings are of that type
+	return e.Origin
+}
+
 // maxFindings bounds how many findings are told. Who has more corrects those
 // first, and a text of nothing but mistakes is neither a long log nor long work.
 const maxFindings = 100
@@ -81,18 +89,18 @@ func (l *loader) fail(e *Error) {
 // full says that further findings are only counted.
 func (l *loader) full() bool { return len(l.errs) >= maxFindings }
 
-// findings are those of the layers and then those of the rules, as far as they
-// are told. The last one counts the others.
+// findings are those of the layers and of the rules, as far as they are told, in the
+// order in which a reader of the file meets them. The last one counts the others.
 func (l *loader) findings(rules []error) []error {
 	errs, untold := append(l.errs, rules...), l.untold
+	slices.SortStableFunc(errs, func(a, b error) int { return originOf(a).compare(originOf(b)) })
 	if n := len(errs) - maxFindings; n > 0 {
 		errs, untold = errs[:maxFindings], untold+n
 	}
 	if untold == 0 {
 		return errs
 	}
-	var last *Error
-	errors.As(errs[len(errs)-1], &last) // all findings are of that type
-	where := Origin{Layer: last.Origin.Layer, Name: last.Origin.Name}
+	last := originOf(errs[len(errs)-1])
+	where := Origin{Layer: last.Layer, Name: last.Name}
 	return append(errs, &Error{Origin: where, Message: fmt.Sprintf("%d more findings are not shown; correct these first", untold)})
 }

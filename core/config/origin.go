@@ -1,7 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -23,6 +25,13 @@ type Origin struct {
 	Name string
 	// Line and Column (from 1) are the position in a file, 0 elsewhere.
 	Line, Column int
+}
+
+// compare orders by layer, and within a file by place. What is not written comes last,
+// as it is nowhere to be looked at.
+func (o Origin) compare(other Origin) int {
+	rank := func(o Origin) int { return slices.Index([]Layer{LayerFile, LayerEnv, LayerFlag, LayerDefault}, o.Layer) }
+	return cmp.Or(cmp.Compare(rank(o), rank(other)), cmp.Compare(o.Line, other.Line), cmp.Compare(o.Column, other.Column))
 }
 
 // String is "default", "FILE:LINE", "env NAME" or "flag --NAME".

@@ -46,9 +46,13 @@ func (a *app) eventsCommand() *cobra.Command {
 		Use:   "events",
 		Short: "Show the time line of transitions",
 		Long: `Show the transitions that one agent saw since it started: members that joined,
-were suspected, refuted, died, left or came back. It keeps 4096 at most, the
-newest; where older ones are missing, one line "resync" says so. With -o json each
-event is one line with one object.`,
+were suspected, refuted, died, left or came back; "record" is a member that says
+something else of itself, such as of its services and their health. It keeps 4096
+at most, the newest; where older ones are missing, one line "resync" says so. With
+-o json each event is one line with one object.
+
+A state is EPOCH.INCARNATION and a word: the epoch counts the starts of the
+member's agent, the incarnation the states that it claimed since then.`,
 		Example: `  fairlead events --follow
   fairlead events --since 5m -o json`,
 		Args: noArgs,
@@ -133,11 +137,11 @@ func (a *app) printEvent(e client.Event, line eventLine) error {
 		return printJSON(a.env.Stdout, toEventJSON(e))
 	}
 	if e.Resync {
-		_, err := fmt.Fprintf(a.env.Stdout, "%s  %-*s  %-9s  earlier transitions are no longer kept; %d members now\n",
-			clock(a.env, a.env.Now(), eventTime), line.nameWidth, "-", resync, len(e.Members))
+		_, err := fmt.Fprintf(a.env.Stdout, "%s  %-*s  %-*s  earlier transitions are no longer kept; %d members now\n",
+			clock(a.env, a.env.Now(), eventTime), line.nameWidth, "-", transitionWidth, resync, len(e.Members))
 		return err
 	}
-	transition := paint(a.env.colour(), stateColour(e.Member.State), fmt.Sprintf("%-9s", e.Kind))
+	transition := paint(a.env.colour(), stateColour(e.Member.State), fmt.Sprintf("%-*s", transitionWidth, e.Kind))
 	detail := eventDetail(e, line.names)
 	if until := e.Member.HeldUntil; !until.IsZero() {
 		detail += ", back by " + clock(a.env, until, time.TimeOnly)
@@ -146,6 +150,9 @@ func (a *app) printEvent(e client.Event, line eventLine) error {
 		clock(a.env, e.At, eventTime), line.nameWidth, printable(e.Member.Name), transition, detail)
 	return err
 }
+
+// transitionWidth has room for the longest, address-conflict.
+const transitionWidth = 16
 
 // eventTime has a fixed width and milliseconds, which failure detection is
 // measured in.

@@ -74,12 +74,8 @@ func balanced(g *rig, n int) error {
 	if n > 100 && g.options.Scale < 1 {
 		return skipf("at scale 1 only, this is %g", g.options.Scale)
 	}
-	list, err := g.instances(n, "tcp", false)
+	svc, list, err := g.serve(n, "tcp")
 	if err != nil {
-		return err
-	}
-	svc := g.service(g.vip(false, 80), "tcp", list...)
-	if err := g.apply(svc); err != nil {
 		return err
 	}
 	shares := make(map[string]float64, n)

@@ -38,15 +38,11 @@ func changeChecks() []Check {
 }
 
 func drains(g *rig) error {
-	list, err := g.instances(3, "tcp", false)
+	svc, _, err := g.serve(3, "tcp")
 	if err != nil {
 		return err
 	}
-	svc := g.service(g.vip(false, 80), "tcp", list...)
 	to := svc.Frontends[0].Addr
-	if err := g.apply(svc); err != nil {
-		return err
-	}
 	conn, name, err := g.open(g.client(), "tcp", to)
 	if err != nil {
 		return err
@@ -72,15 +68,11 @@ func drains(g *rig) error {
 }
 
 func suspects(g *rig) error {
-	list, err := g.instances(4, "tcp", false)
+	svc, list, err := g.serve(4, "tcp")
 	if err != nil {
 		return err
 	}
-	svc := g.service(g.vip(false, 80), "tcp", list...)
 	to := svc.Frontends[0].Addr
-	if err := g.apply(svc); err != nil {
-		return err
-	}
 	conn, name, err := g.open(g.client(), "tcp", to)
 	if err != nil {
 		return err

@@ -99,12 +99,8 @@ func (g *rig) sources(c client, v6 bool, want map[netip.AddrPort]string) error {
 }
 
 func datagramSticky(g *rig) error {
-	list, err := g.instances(5, "udp", false)
+	svc, _, err := g.serve(5, "udp")
 	if err != nil {
-		return err
-	}
-	svc := g.service(g.vip(false, 53), "udp", list...)
-	if err := g.apply(svc); err != nil {
 		return err
 	}
 	for _, c := range g.clients() {
@@ -265,12 +261,8 @@ func (d *datagrams) drainQueue() {
 }
 
 func datagramPairs(g *rig) error {
-	list, err := g.instances(3, "udp", false)
+	svc, _, err := g.serve(3, "udp")
 	if err != nil {
-		return err
-	}
-	svc := g.service(g.vip(false, 53), "udp", list...)
-	if err := g.apply(svc); err != nil {
 		return err
 	}
 	for _, c := range g.clients() {
@@ -304,12 +296,8 @@ func pair(c client, to netip.AddrPort) error {
 }
 
 func datagramRestart(g *rig) error {
-	list, err := g.instances(10, "udp", false)
+	svc, _, err := g.serve(10, "udp")
 	if err != nil {
-		return err
-	}
-	svc := g.service(g.vip(false, 53), "udp", list...)
-	if err := g.apply(svc); err != nil {
 		return err
 	}
 	d, err := g.client().datagrams(false)

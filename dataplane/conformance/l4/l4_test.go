@@ -60,13 +60,13 @@ func TestNAT(t *testing.T) {
 func TestFlaws(t *testing.T) {
 	path := plane(t)
 	for flaw, checks := range map[string]string{
-		"does-nothing":            "table.local-vip-tcp-v4",
+		"does-nothing":            "table.local-vip-tcp-v4 datagram.large client.everywhere client.bound client.io-uring client.two-vips client.hairpin datagram.source datagram.sticky datagram.pairs change.frontends life.changed",
 		"local-only":              "table.container-vip-tcp-v6",
 		"protocols-mixed":         "table.tcp-and-udp",
 		"ports-mixed":             "table.other-port",
-		"drops-when-empty":        "refuse.blocking",
+		"drops-when-empty":        "refuse.blocking refuse.non-blocking refuse.io-uring change.scale-to-zero",
 		"lets-through-when-empty": "refuse.udp",
-		"takes-all":               "change.drain",
+		"takes-all":               "change.drain refuse.unusable",
 		"trusts-suspects":         "change.suspects",
 		"shuns-suspects":          "change.suspects",
 		"one-too-few":             "model.random",

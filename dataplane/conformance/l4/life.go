@@ -71,12 +71,8 @@ func (g *rig) again() error {
 }
 
 func (g *rig) lives(next func() error) error {
-	list, err := g.instances(3, "tcp", false)
+	svc, _, err := g.serve(3, "tcp")
 	if err != nil {
-		return err
-	}
-	svc := g.service(g.vip(false, 80), "tcp", list...)
-	if err := g.apply(svc); err != nil {
 		return err
 	}
 	var loads []*load

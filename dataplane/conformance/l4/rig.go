@@ -152,6 +152,20 @@ func (g *rig) applyFor(reason func(dataplane.Key, dataplane.Endpoint) dataplane.
 	return err
 }
 
+// serve programs a service of n instances on the host at a VIP.
+func (g *rig) serve(n int, network string) (*dataplane.Service, []*instance, error) {
+	list, err := g.instances(n, network, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	port := uint16(80)
+	if network == "udp" {
+		port = 53
+	}
+	svc := g.service(g.vip(false, port), network, list...)
+	return svc, list, g.apply(svc)
+}
+
 // open makes a connection that lasts to the end of the check, and says who answers.
 func (g *rig) open(c client, network string, to netip.AddrPort) (net.Conn, string, error) {
 	conn, err := c.dial(network, to, c.answer)

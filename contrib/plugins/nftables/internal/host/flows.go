@@ -33,7 +33,7 @@ type Allowed map[dataplane.Binding]map[netip.AddrPort]bool
 // on sending is led anew then, instead of to an endpoint that is gone, or to none.
 func FlushUDP(allowed Allowed) (int, error) {
 	total := 0
-	for i := range len(families()) {
+	for i := range familyCount {
 		if !involves(allowed, i) {
 			continue
 		}
@@ -72,7 +72,7 @@ func involves(allowed Allowed, family int) bool {
 
 // Flows calls yield with all of TCP and UDP.
 func Flows(yield func(Flow)) error {
-	for i := range len(families()) {
+	for i := range familyCount {
 		if err := dump(i, func(flow Flow, _ []byte) { yield(flow) }); err != nil {
 			return err
 		}

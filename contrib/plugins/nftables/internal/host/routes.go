@@ -39,9 +39,11 @@ func NewRoutes(tag string) *Routes {
 	return &Routes{table: tablePrefix<<24 | binary.BigEndian.Uint32(n[:])}
 }
 
-func families() [2]int { return [2]int{netlink.FAMILY_V4, netlink.FAMILY_V6} }
+const familyCount = 2 // IPv4, IPv6
 
-func familyName(i int) string { return [2]string{"IPv4", "IPv6"}[i] }
+func families() [familyCount]int { return [familyCount]int{netlink.FAMILY_V4, netlink.FAMILY_V6} }
+
+func familyName(i int) string { return [familyCount]string{"IPv4", "IPv6"}[i] }
 
 func familyOf(a netip.Addr) int {
 	if a.Is4() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"syscall"
@@ -23,6 +24,8 @@ const (
 	// demoPace is by how much faster than asked for requests are begun, so that
 	// their rate is reached and not just missed.
 	demoPace = 1.05
+	// demoVIPRate is how many connects a second go to a VIP, at most.
+	demoVIPRate = 100
 	// demoService gets the requests, from its instance on the last node too.
 	demoService = "web"
 	modeRefuse  = "refuse"
@@ -54,9 +57,14 @@ instances are killed with SIGKILL, so that connects are refused at once. With
 --mode cut the node is in a network namespace of its own and its cable is cut, so
 that packets vanish; that needs root, or the right to make user namespaces.
 
+With FAIRLEAD_DATAPLANE naming a data plane below HTTP, such as ebpf,l7, or auto,l7,
+all of it is isolated as in "fairlead dev", and the VIP of the service gets connects as
+well. Those to the failed node fail until the data plane knows; the exit code is 0
+only if none was begun later than that by a second.
+
 All times are measured. What the proxy counts is read every 10 ms, on a busy host
 more seldom; its times are late by that, and the report says by how much at most.`,
-		Example: "  fairlead demo\n  fairlead demo --mode cut --rate 500 --duration 1m",
+		Example: "  fairlead demo\n  fairlead demo --mode cut --rate 500 --duration 1m\n  sudo FAIRLEAD_DATAPLANE=auto,l7 fairlead demo",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -173,6 +181,9 @@ type demo struct {
 func (d *demo) through() *localNode { return d.cluster.nodes[0] }
 func (d *demo) victim() *localNode  { return d.cluster.nodes[localNodes-1] }
 
+// vip is where the data plane of a node leads connections of the service.
+func (d *demo) vip() string { return net.JoinHostPort(localVIPs()[demoService], "80") }
+
 // run sends, lets the node fail in the middle, and gathers what all saw.
 func (d *demo) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -183,13 +194,20 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	d.app.say("\nat least %g GET/s for %v at %s with Host: %s, each sent once, for %v at most:\n\n",
 		d.options.rate, d.options.duration, d.through().url(), demoService, demoLimit)
-	sent := make(chan traffic.Result, 1)
-	go func() {
-		sent <- traffic.Run(ctx, traffic.Config{
-			Addr: d.through().proxy, Host: demoService, Rate: d.options.rate * demoPace, For: d.options.duration, Limit: demoLimit,
-			Name: instanceHeader, FailHeader: "X-Fairlead-Reason", Now: d.app.env.Now,
-		})
-	}()
+	load := traffic.Config{
+		Addr: d.through().proxy, Host: demoService, Rate: d.options.rate * demoPace, For: d.options.duration, Limit: demoLimit,
+		Name: instanceHeader, FailHeader: "X-Fairlead-Reason", Now: d.app.env.Now,
+	}
+	sent, led := make(chan traffic.Result, 1), make(chan traffic.Result, 1)
+	go func() { sent <- traffic.Run(ctx, load) }()
+	if d.cluster.plane == "" {
+		led <- traffic.Result{}
+	} else {
+		by := load
+		by.Addr, by.Rate, by.Fresh = d.vip(), min(d.options.rate, demoVIPRate), true
+		d.app.say("and %g connects/s with one GET each to %s, which the data plane %s leads.\n\n", by.Rate, by.Addr, d.cluster.plane)
+		go func() { led <- traffic.Run(ctx, by) }()
+	}
 	middle := time.NewTimer(d.options.duration / 2)
 	defer middle.Stop()
 	select {
@@ -200,9 +218,10 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		cancel()
 		<-sent
+		<-led
 		return err
 	}
-	result := <-sent
+	result, byVIP := <-sent, <-led
 	watched.close()
 	if err := watched.await(ctx); err != nil {
 		return err
@@ -210,6 +229,14 @@ func (d *demo) run(ctx context.Context) error {
 	after, err := d.counts(ctx)
 	if err != nil {
 		return err
+	}
+	if d.cluster.plane != "" {
+		d.result.VIP = d.takeVIP(byVIP)
+		for id, n := range byVIP.Answers { // the instances counted those, too
+			if _, ok := after[id]; ok {
+				after[id] -= n
+			}
+		}
 	}
 	d.result.take(result, d, before, after)
 	return ctx.Err()

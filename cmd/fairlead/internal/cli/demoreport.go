@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/traffic"
 	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/core/reconcile"
 )
 
 // demoJSON is what `demo -o json` prints. Scripts rely on it: keys are added at
@@ -36,6 +37,60 @@ type demoJSON struct {
 	// Resolution is by how much these two may be late: the longest time, in
 	// seconds, between two reads of what the proxy counts.
 	Resolution float64 `json:"resolution_seconds"`
+	// VIP is what became of the connects to it; it is not there without a data plane
+	// that leads them.
+	VIP *demoVIP `json:"vip,omitempty"`
+}
+
+// demoVIP is what clients of a VIP noticed. One connect has one request.
+type demoVIP struct {
+	Address  string            `json:"address"`
+	Plane    string            `json:"plane"`
+	Connects int               `json:"connects"`
+	Errors   int               `json:"errors"`
+	Causes   map[string]int    `json:"causes"`
+	Answers  map[string]uint64 `json:"answers"` // by instance
+	P50      float64           `json:"p50_seconds"`
+	P99      float64           `json:"p99_seconds"`
+	// FirstError and LastError are when the first and the last connect that failed
+	// were begun, in seconds since the failure; null: none.
+	FirstError *float64 `json:"first_error"`
+	LastError  *float64 `json:"last_error"`
+	// AfterGone is LastError in seconds since the agent took the instance out.
+	AfterGone *float64 `json:"last_error_after_gone"`
+}
+
+// takeVIP holds the connects to the VIP against the time line.
+func (d *demo) takeVIP(t traffic.Result) *demoVIP {
+	v := &demoVIP{
+		Address: d.vip(), Plane: d.cluster.plane, Connects: t.Requests, Errors: t.Errors, Causes: t.Causes, Answers: t.Answers,
+		P50: t.P50.Seconds(), P99: t.P99.Seconds(),
+	}
+	if t.Errors == 0 {
+		return v
+	}
+	first, last := t.FirstError.Sub(d.failed).Seconds(), t.LastError.Sub(d.failed).Seconds()
+	v.FirstError, v.LastError = &first, &last
+	for _, s := range d.result.TimeLine {
+		if s.Transition == "endpoint gone" {
+			after := last - s.Seconds
+			v.AfterGone = &after
+		}
+	}
+	return v
+}
+
+// wrong says why clients of the VIP noticed too much, "" if they did not.
+func (v *demoVIP) wrong() string {
+	switch {
+	case v == nil || v.Errors == 0:
+		return ""
+	case *v.FirstError < -demoLimit.Seconds(): // one that was begun later may have been under way
+		return fmt.Sprintf("a connect to %s failed before the node did", v.Address)
+	case v.AfterGone == nil || *v.AfterGone > reconcile.DefaultTick.Seconds():
+		return fmt.Sprintf("a connect to %s that was begun %.3f s after the failure went to the failed node: want %v at most after its instance was taken out", v.Address, *v.LastError, reconcile.DefaultTick)
+	}
+	return ""
 }
 
 // demoStep is one line of the time line.
@@ -90,6 +145,9 @@ func (r *demoJSON) wrong(rate float64) string {
 		if a.Counted != nil && *a.Counted < a.Answers {
 			all = append(all, fmt.Sprintf("%s counted %d requests and gave %d answers", a.Instance, *a.Counted, a.Answers))
 		}
+	}
+	if wrong := r.VIP.wrong(); wrong != "" {
+		all = append(all, wrong)
 	}
 	return strings.Join(all, "; ")
 }
@@ -157,6 +215,23 @@ func (a *app) printDemo(r *demoJSON) error {
 			counted = strconv.FormatUint(*answer.Counted, 10)
 		}
 		rows = append(rows, cells(answer.Instance, answer.Node, strconv.FormatUint(answer.Answers, 10), counted))
+	}
+	if v := r.VIP; v != nil {
+		last := "none failed after the failure"
+		if v.Errors > 0 {
+			last = ms(*v.LastError) + " after the failure"
+			switch after := v.AfterGone; {
+			case after == nil:
+			case *after < 0: // a suspect gets no connects
+				last += fmt.Sprintf(", %s before its instance was taken out", ms(-*after))
+			default:
+				last += fmt.Sprintf(", %s after its instance was taken out", ms(*after))
+			}
+		}
+		rows = append(rows, nil,
+			cells("connects to "+v.Address, fmt.Sprintf("%d, led by %s", v.Connects, v.Plane)),
+			cells("failed, led to the failed node", strconv.Itoa(v.Errors)),
+			cells("last connect led to it", last))
 	}
 	a.say("\n")
 	if err := tables(a.env.Stdout, a.env.colour(), rows); err != nil {

@@ -29,9 +29,10 @@ agent runs at the default socket. Everything is in $XDG_RUNTIME_DIR/fairlead-dev
 end, whichever way that comes.
 
 The agents run the data plane l7 and nothing that alters this host, unless
-FAIRLEAD_DATAPLANE names others. With such a one, which is for root, all of it has a
-network namespace and a cgroup for itself, in which the VIPs of the
-services lead to their instances: see "fairlead dev exec".`,
+FAIRLEAD_DATAPLANE names others: ebpf, iptables, nftables where it is installed, or
+auto. With such a one, which is for root, all of it has a network namespace and a
+cgroup for itself, in which the VIPs of the services lead to their instances: see
+"fairlead dev exec". The first agent runs it, as all share one kernel.`,
 		Example: "  fairlead dev\n  sudo FAIRLEAD_DATAPLANE=ebpf,l7 fairlead dev",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -114,7 +115,8 @@ type localJSON struct {
 	Instances []localInstanceJSON `json:"instances"`
 	// Of a dev that is isolated; else they are not there.
 	Cgroup string            `json:"cgroup,omitempty"`
-	VIPs   map[string]string `json:"vips,omitempty"` // by service; led there only
+	VIPs   map[string]string `json:"vips,omitempty"`  // by service; led there only
+	Plane  string            `json:"plane,omitempty"` // that leads them, a plugin of the first agent
 }
 
 type localNodeJSON struct {
@@ -137,8 +139,11 @@ type localInstanceJSON struct {
 
 func (c *localCluster) json(ctx context.Context) (localJSON, error) {
 	out := localJSON{Dir: c.dir, FirstSec: c.first.Seconds(), ReadySec: c.took.Seconds(), Cgroup: c.cgroup}
-	if c.led {
-		out.VIPs = localVIPs()
+	if out.Cgroup == noCgroup {
+		out.Cgroup = ""
+	}
+	if c.plane != "" {
+		out.VIPs, out.Plane = localVIPs(), c.plane
 	}
 	gossip := map[string]string{}
 	err := c.nodes[0].ask(ctx, "list the nodes", func(api *client.Client) (bool, error) {
@@ -202,15 +207,27 @@ func (a *app) printLocal(ctx context.Context, c *localCluster) error {
 
 // printDevHints prints what to try, as it can be typed anywhere.
 func (a *app) printDevHints(c *localCluster) error {
-	first, last, me := c.nodes[0], c.nodes[len(c.nodes)-1], typedName(a.env)
+	first, last, me, sudo := c.nodes[0], c.nodes[len(c.nodes)-1], typedName(a.env), ""
+	if os.Geteuid() == 0 && a.env.getenv("SUDO_UID") != "" { // who reads this is not root
+		sudo = "sudo "
+		me = sudo + me
+	}
 	var hints strings.Builder
 	hint := func(format string, args ...any) { fmt.Fprintf(&hints, "  "+format+"\n", args...) }
 	inside := ""
 	if c.cgroup != "" {
-		a.say("\nAll of it has a network namespace (/proc/%d/ns/net) and the cgroup %s for itself.\n", first.agent.pid(), c.cgroup)
+		has := fmt.Sprintf("a network namespace (/proc/%d/ns/net)", first.agent.pid())
+		if c.cgroup != noCgroup {
+			has += " and the cgroup " + c.cgroup
+		}
+		led := "no data plane leads VIPs: " + me + " plugin explain says why."
+		if c.plane != "" {
+			led = "the data plane " + c.plane + " of " + first.name + " leads VIPs."
+		}
+		a.say("\nAll of it has %s for itself.\nThere %s\n", has, led)
 		inside = me + " dev exec "
 	}
-	if c.led {
+	if c.plane != "" {
 		hint("%scurl http://%s/", inside, localVIPs()["web"])
 	}
 	if first.proxy != "" {
@@ -219,11 +236,11 @@ func (a *app) printDevHints(c *localCluster) error {
 	for _, args := range []string{"members", "services", "endpoints web", "events --follow"} {
 		hint("%s %s", me, args)
 	}
-	if c.led {
-		hint("%s observe --api %s     # or n2, n3: one of the data planes leads all", me, first.socket)
+	if c.plane == ebpfName {
+		hint("%s observe     # connections to VIPs", me)
 	}
-	hint("kill -9 %-8d # %s, an instance", first.instances[0].process.pid(), first.instances[0].ID)
-	hint("kill -9 %-8d # the agent %s; watch below", last.agent.pid(), last.name)
+	hint("%skill -9 %-8d # %s, an instance", sudo, first.instances[0].process.pid(), first.instances[0].ID)
+	hint("%skill -9 %-8d # the agent %s; watch below", sudo, last.agent.pid(), last.name)
 	hint("%s leave --api %s", me, c.nodes[1].socket)
 	_, err := fmt.Fprintf(a.env.Stdout, "\nTry in another terminal:\n%sLogs: %s. Ctrl-C stops all.\n\n", hints.String(), filepath.Join(c.dir, "n*", "*.log"))
 	return err

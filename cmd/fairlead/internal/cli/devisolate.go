@@ -30,6 +30,8 @@ const (
 	cgroupFlag = "cgroup"
 	// devCgroupPrefix begins the name of such a cgroup: fairlead-dev.PID.BEGAN.
 	devCgroupPrefix = "fairlead-dev."
+	// noCgroup stands in its place where the host has no cgroup v2.
+	noCgroup = "none"
 	// cgroupPatience is how long the last processes may take to leave.
 	cgroupPatience = 2 * sweepPatience
 )
@@ -44,8 +46,8 @@ func localVIPs() map[string]string {
 // finds none, and a stranger's can do no harm.
 func wantsKernel(env Env) bool {
 	root := os.Geteuid() == 0
-	return slices.ContainsFunc(strings.Split(env.getenv(dataplaneVariable), ","), func(name string) bool {
-		switch name = strings.TrimSpace(name); name {
+	return slices.ContainsFunc(dataplanes(env), func(name string) bool {
+		switch name {
 		case "", "off", l7Name:
 			return false
 		case ebpfName, "iptables", "nftables":
@@ -61,26 +63,22 @@ func (a *app) runInKernel(ctx context.Context, command string, args ...string) e
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%s: %s=%s alters a kernel: run it as root (sudo -E fairlead %[1]s), or leave the variable out", command, dataplaneVariable, a.env.getenv(dataplaneVariable))
 	}
-	root, err := cgroup2Root()
-	if err != nil {
+	attr := syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	dir, err := makeCgroup()
+	switch {
+	case err == nil:
+		defer removeCgroup(dir)
+		cgroup, err := os.Open(dir)
+		if err != nil {
+			return fmt.Errorf("%s: %w", command, err)
+		}
+		defer cgroup.Close()
+		attr.UseCgroupFD, attr.CgroupFD = true, int(cgroup.Fd())
+	case errors.Is(err, errNoCgroup2) && !slices.Contains(dataplanes(a.env), ebpfName):
+		dir = noCgroup // only ebpf needs one
+	default:
 		return fmt.Errorf("%s: %w", command, err)
 	}
-	removeDeadCgroups(root)
-	began, err := beganAt(os.Getpid())
-	if err != nil {
-		return fmt.Errorf("%s: %w", command, err)
-	}
-	dir := filepath.Join(root, fmt.Sprintf("%s%d.%s", devCgroupPrefix, os.Getpid(), began))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return fmt.Errorf("%s: make a cgroup: %w", command, err)
-	}
-	defer removeCgroup(dir)
-	cgroup, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("%s: %w", command, err)
-	}
-	defer cgroup.Close()
-	attr := syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
 	code, err := runIsolated(ctx, a.env, attr, append([]string{command, "--" + cgroupFlag, dir, "--output", a.output}, args...)...)
 	if err != nil {
 		return fmt.Errorf("%s: %w", command, err)
@@ -91,13 +89,34 @@ func (a *app) runInKernel(ctx context.Context, command string, args ...string) e
 	return nil
 }
 
+// makeCgroup makes the cgroup of this process's copy, after it has removed those of
+// processes that are gone.
+func makeCgroup() (string, error) {
+	root, err := cgroup2Root()
+	if err != nil {
+		return "", err
+	}
+	removeDeadCgroups(root)
+	began, err := beganAt(os.Getpid())
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, fmt.Sprintf("%s%d.%s", devCgroupPrefix, os.Getpid(), began))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make a cgroup: %w", err)
+	}
+	return dir, nil
+}
+
 // settle prepares the namespaces from inside.
 func settle() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("keep mounts to this process: %w", err)
 	}
-	// What is pinned here goes with the last process that sees it.
-	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil {
+	// What is pinned here goes with the last process that sees it. A kernel that has no
+	// such file system has nothing to pin, either.
+	err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700")
+	if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("mount a BPF file system at /sys/fs/bpf: %w", err)
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -116,6 +135,8 @@ func settle() error {
 	return nil
 }
 
+var errNoCgroup2 = errors.New("no cgroup v2 hierarchy is mounted: `mount -t cgroup2 none /sys/fs/cgroup/unified`")
+
 // cgroup2Root is where the whole cgroup v2 hierarchy is mounted, also on hosts
 // that have version 1 beside it.
 func cgroup2Root() (string, error) {
@@ -129,7 +150,7 @@ func cgroup2Root() (string, error) {
 			return fields[4], nil
 		}
 	}
-	return "", errors.New("no cgroup v2 hierarchy is mounted: `mount -t cgroup2 none /sys/fs/cgroup/unified`")
+	return "", errNoCgroup2
 }
 
 // removeDeadCgroups removes those of devs that were killed.
@@ -174,7 +195,7 @@ func (a *app) devExecCommand() *cobra.Command {
 		Short: "Run a command where the VIPs of `fairlead dev` lead",
 		Long: `Run a command in the network namespace and the cgroup of "fairlead dev", where
 its data plane leads connections. That is for a dev that has them for itself: one
-that was started as root with ebpf or auto in FAIRLEAD_DATAPLANE.`,
+that was started as root with ebpf, iptables, nftables or auto in FAIRLEAD_DATAPLANE.`,
 		Example: "  sudo fairlead dev exec curl http://10.200.0.10/",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -214,11 +235,15 @@ func (a *app) devExec(args []string) (int, error) {
 			return 0, fmt.Errorf("dev has no network namespace for itself: run the command as it is, or start dev as root with %s=ebpf,l7", dataplaneVariable)
 		}
 	}
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cgroup, err := openCgroup(pid)
-	if err != nil {
+	switch {
+	case err == nil:
+		defer cgroup.Close()
+		attr.UseCgroupFD, attr.CgroupFD = true, int(cgroup.Fd())
+	case !errors.Is(err, errNoCgroup2): // then no data plane needs it
 		return 0, err
 	}
-	defer cgroup.Close()
 	s, err := newSpawner(func() error { return unix.Setns(int(space.Fd()), unix.CLONE_NEWNET) })
 	if err != nil {
 		return 0, fmt.Errorf("enter the network namespace of process %d: %w", pid, err)
@@ -226,7 +251,7 @@ func (a *app) devExec(args []string) (int, error) {
 	defer s.close()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = a.env.Environ, a.env.Stdin, a.env.Stdout, a.env.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
+	cmd.SysProcAttr = attr
 	if err := s.do(cmd.Start); err != nil {
 		return 0, err
 	}

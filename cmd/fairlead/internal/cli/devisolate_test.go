@@ -36,6 +36,23 @@ func printURL(url string) int {
 	return 0
 }
 
+// planesDir builds data planes and returns the directory with them.
+func planesDir(t *testing.T, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range names {
+		file := filepath.Join(dir, handshake.FilePrefix+name)
+		build := exec.Command("go", "build", "-o", file, "github.com/fairlead/fairlead/cmd/"+handshake.FilePrefix+name)
+		if name == "nftables" { // a module of its own
+			build = exec.Command("go", "build", "-C", "../../../../contrib/plugins/nftables", "-o", file, ".")
+		}
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	return dir
+}
+
 // kernelDev starts dev with the data plane in the kernel, as a process that can be
 // killed, and returns when it is ready.
 func kernelDev(t *testing.T, c *command) (*exec.Cmd, localJSON) {
@@ -82,12 +99,8 @@ func TestDevInKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugin := filepath.Join(t.TempDir(), handshake.FilePrefix+ebpfName)
-	if out, err := exec.Command("go", "build", "-o", plugin, "github.com/fairlead/fairlead/cmd/fairlead-dataplane-ebpf").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
 	c := newCommand(t)
-	c.setenv("FAIRLEAD_PLUGIN_DIRS=" + filepath.Dir(plugin) + ":" + builtDir(t))
+	c.setenv("FAIRLEAD_PLUGIN_DIRS=" + planesDir(t, ebpfName) + ":" + builtDir(t))
 	c.setenv(dataplaneVariable + "=ebpf,l7")
 	inside := func(env string, args ...string) (string, error) {
 		cmd := exec.Command(exe, append([]string{"dev", "exec"}, args...)...)
@@ -172,5 +185,107 @@ func TestDevWithoutKernel(t *testing.T) {
 	}
 	if code := inside.run("dev", "exec"); code != ExitUsage {
 		t.Errorf("exec of nothing: %d", code)
+	}
+}
+
+// On each data plane in the kernel, named or chosen by auto, a VIP of dev answers from
+// all instances, and a demo of a node that is killed shows how it is left out; nothing
+// of both is left.
+func TestEachPlane(t *testing.T) {
+	netns.Require(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := planesDir(t, ebpfName, "iptables", "nftables")
+	for wish, want := range map[string]string{"ebpf": ebpfName, "iptables": "iptables", "nftables": "nftables", "auto": ebpfName} {
+		t.Run(wish, func(t *testing.T) {
+			t.Parallel()
+			c := newCommand(t)
+			c.setenv("FAIRLEAD_PLUGIN_DIRS=" + all + ":" + builtDir(t))
+			c.setenv(dataplaneVariable + "=" + wish + ",l7")
+			dir := shortDir(t)
+			c.setenv("TMPDIR=" + dir)
+			dev, ready := kernelDev(t, c)
+			if ready.Plane != want {
+				t.Errorf("the plane is %q", ready.Plane)
+			}
+			missing := map[string]bool{"web-1": true, "web-2": true, "web-3": true}
+			await.Until(t, func() string {
+				inside := exec.Command(exe, "dev", "exec", exe)
+				inside.Env = append(c.Environ, getVariable+"=http://"+ready.VIPs["web"]+"/")
+				out, err := inside.CombinedOutput()
+				if err != nil {
+					t.Fatalf("a VIP did not answer: %v: %s", err, out)
+				}
+				id, _, _ := strings.Cut(string(out), " ")
+				if delete(missing, id); len(missing) > 0 {
+					return fmt.Sprintf("answers of %v", missing)
+				}
+				return ""
+			})
+			if err := dev.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := dev.Wait(); err != nil {
+				t.Errorf("dev ended with %v", err)
+			}
+			awaitEnd(t, ready.pids())
+
+			if wish == "auto" {
+				return // what it chose has a demo of its own
+			}
+			// A rate that is reached also on a host that is busy with the other planes.
+			demo := exec.Command(filepath.Join(builtDir(t), "fairlead"), "demo", "--duration", "5s", "--rate", "40", "-o", "json")
+			var errs strings.Builder
+			demo.Env, demo.Stderr = c.Environ, &errs
+			out, err := demo.Output()
+			if err != nil {
+				t.Fatalf("%v: %s\n%s", err, errs.String(), out[max(0, len(out)-2000):])
+			}
+			var d demoJSON
+			if err := json.Unmarshal(out, &d); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			v := d.VIP
+			if d.Errors != 0 || v == nil || v.Plane != want || v.Connects < 190 || v.Errors == v.Connects {
+				t.Fatalf("%d errors, the VIP: %+v", d.Errors, v)
+			}
+			for _, id := range []string{"web-1", "web-2", "web-3"} {
+				if v.Answers[id] == 0 {
+					t.Errorf("%s answered nobody at the VIP: %v", id, v.Answers)
+				}
+			}
+			awaitEnd(t, d.Cluster.pids())
+			if err := netns.RootIsFree(); err != nil {
+				t.Error(err)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+				t.Errorf("%v left in the temporary directory, %v", left, err)
+			}
+		})
+	}
+}
+
+// What clients of a VIP noticed is wrong only if the data plane led them to the failed
+// node for too long, or it was not the failure.
+func TestWrongAtVIP(t *testing.T) {
+	at := func(s float64) *float64 { return &s }
+	for _, test := range []struct {
+		v    *demoVIP
+		want string
+	}{
+		{nil, ""},
+		{&demoVIP{Connects: 10}, ""},
+		{&demoVIP{Errors: 3, FirstError: at(0.1), LastError: at(2.9), AfterGone: at(0.9)}, ""},
+		{&demoVIP{Errors: 3, FirstError: at(0.1), LastError: at(0.9), AfterGone: at(-1)}, ""},
+		{&demoVIP{Errors: 3, FirstError: at(0.1), LastError: at(3.1), AfterGone: at(1.1)}, "begun 3.100 s after the failure"},
+		{&demoVIP{Errors: 3, FirstError: at(0.1), LastError: at(3.1)}, "begun 3.100 s after the failure"},
+		{&demoVIP{Errors: 3, FirstError: at(-0.1), LastError: at(0.1), AfterGone: at(-1)}, ""},
+		{&demoVIP{Errors: 3, FirstError: at(-1.1), LastError: at(0.1), AfterGone: at(-1)}, "before the node did"},
+	} {
+		if got := test.v.wrong(); got != test.want && (test.want == "" || !strings.Contains(got, test.want)) {
+			t.Errorf("%+v: %q, want %q", test.v, got, test.want)
+		}
 	}
 }

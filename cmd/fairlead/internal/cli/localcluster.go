@@ -48,7 +48,7 @@ type localCluster struct {
 	exe       string
 	proxied   bool   // the nodes have an L7 proxy
 	cgroup    string // see localOptions
-	led       bool   // in the cgroup VIPs lead to instances
+	plane     string // that leads the VIPs to instances, where there are any; empty: none
 	metrics   bool
 	balance   string
 	spawner   *spawner
@@ -186,35 +186,27 @@ func (c *localCluster) awaitReady(ctx context.Context, began time.Time) error {
 	})
 }
 
-// awaitLed waits until the plane below L7 of each node has all services, or until it
+// awaitLed waits until the plane below L7 has all services and endpoints, or until it
 // is clear that there is none.
 func (c *localCluster) awaitLed(ctx context.Context) error {
-	led := make(chan int, len(c.nodes)) // processes of such planes
-	err := c.each(func(n *localNode) error {
-		return n.ask(ctx, "lead its VIPs", func(api *client.Client) (bool, error) {
-			list, err := api.Plugins(ctx)
-			if err != nil {
-				return false, err
+	return c.nodes[0].ask(ctx, "lead the VIPs", func(api *client.Client) (bool, error) {
+		list, err := api.Plugins(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, p := range list.Plugins {
+			switch t := p.Told; {
+			case !p.Chosen || p.Name == l7Name:
+				continue
+			case t == nil || t.Error != "" || t.Services < uint64(len(localServices())) || t.Endpoints < uint64(len(c.instances(""))) || p.PID == 0:
+				return false, fmt.Errorf("%s is %s: %s", p.Name, p.State, p.Reason)
 			}
-			for _, p := range list.Plugins {
-				switch {
-				case !p.Chosen || p.Name == l7Name:
-					continue
-				case p.Told == nil || p.Told.Error != "" || p.Told.Services < uint64(len(localServices())) || p.PID == 0:
-					return false, fmt.Errorf("%s is %s: %s", p.Name, p.State, p.Reason)
-				}
-				led <- p.PID
-				return true, nil
-			}
-			return len(list.Warnings) > 0, nil // it says that auto found none
-		})
+			c.sweeper.watch(p.PID)
+			c.plane = p.Name
+			return true, nil
+		}
+		return len(list.Warnings) > 0, nil // it says that auto found none
 	})
-	close(led)
-	for pid := range led {
-		c.sweeper.watch(pid)
-		c.led = true
-	}
-	return err
 }
 
 // seenBy reports whether an agent sees all nodes alive and all instances in.
@@ -319,8 +311,18 @@ func withoutFairlead(environ []string) []string {
 // dataplaneHasL7 reports whether the agents run the L7 proxy: they do, and
 // nothing else, unless the user wishes otherwise.
 func dataplaneHasL7(env Env) bool {
-	wish := env.getenv(dataplaneVariable)
-	return wish == "" || slices.ContainsFunc(strings.Split(wish, ","), func(name string) bool { return strings.TrimSpace(name) == l7Name })
+	return env.getenv(dataplaneVariable) == "" || slices.Contains(dataplanes(env), l7Name)
+}
+
+// dataplanes are the names that the user wishes; none if that is left to us.
+func dataplanes(env Env) []string {
+	var out []string
+	for name := range strings.SplitSeq(env.getenv(dataplaneVariable), ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // findL7 reports the lack of the plugin before an agent would.

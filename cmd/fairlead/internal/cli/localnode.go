@@ -76,8 +76,13 @@ func (c *localCluster) startAgent(n *localNode, join string) error {
 	if err := os.WriteFile(file, []byte(n.config(join, c.cgroup)), 0o600); err != nil {
 		return err
 	}
+	args := []string{"agent", "--config", file}
+	if c.cgroup != "" && n != c.nodes[0] {
+		// All share one kernel, so one of them programs it, and it is none that dies in a demo.
+		args = append(args, "--dataplane", map[bool]string{true: l7Name, false: "off"}[c.proxied])
+	}
 	var err error
-	n.agent, err = c.startProcess(n.spawner, "agent "+n.name, n.file("agent.log"), nil, "agent", "--config", file)
+	n.agent, err = c.startProcess(n.spawner, "agent "+n.name, n.file("agent.log"), nil, args...)
 	return err
 }
 

@@ -22,6 +22,8 @@ type Config struct {
 	Rate  float64       // requests a second
 	For   time.Duration // how long
 	Limit time.Duration // for one request, connecting included
+	// Fresh makes a new connection for each request; else they are kept.
+	Fresh bool
 	// Name is the header of an answer that says who gave it.
 	Name string
 	// FailHeader is the header of an answer other than 200 that says why.
@@ -40,8 +42,9 @@ type Result struct {
 	P50      time.Duration
 	P99      time.Duration
 	Max      time.Duration
-	// FirstError is when the first request with an error was begun.
-	FirstError time.Time
+	// FirstError and LastError are when the first and the last request with an error
+	// were begun.
+	FirstError, LastError time.Time
 }
 
 // Run sends until cfg.For is over, or ctx ends, and returns when the last request
@@ -120,6 +123,9 @@ func (r *run) attempt(due time.Time) {
 	if r.result.FirstError.IsZero() || began.Before(r.result.FirstError) {
 		r.result.FirstError = began
 	}
+	if began.After(r.result.LastError) {
+		r.result.LastError = began
+	}
 }
 
 var errLimit = errors.New("no answer in time")
@@ -151,7 +157,7 @@ func (r *run) ask(deadline time.Time) (name string, err error) {
 	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
 		return "", shorten("receive", err)
 	}
-	keep = !answer.Close
+	keep = !answer.Close && !r.cfg.Fresh
 	if answer.StatusCode != http.StatusOK {
 		return "", fmt.Errorf("answer %s %s", answer.Status, answer.Header.Get(r.cfg.FailHeader))
 	}

@@ -38,7 +38,7 @@ func TestAnswers(t *testing.T) {
 		w.Header().Set("Instance", "web-1")
 	})
 	r := Run(context.Background(), config(addr))
-	if r.Requests != 100 || r.Errors != 0 || r.Answers["web-1"] != 100 || asked.Load() != 100 || !r.FirstError.IsZero() {
+	if r.Requests != 100 || r.Errors != 0 || r.Answers["web-1"] != 100 || asked.Load() != 100 || !r.FirstError.IsZero() || !r.LastError.IsZero() {
 		t.Errorf("%+v, asked %d times", r, asked.Load())
 	}
 	if r.P50 <= 0 || r.P99 < r.P50 || r.Max < r.P99 {
@@ -75,7 +75,7 @@ func TestErrors(t *testing.T) {
 				}
 			})
 			r := Run(context.Background(), config(addr))
-			if r.Errors != 50 || r.Causes[c.cause] != 50 || r.Answers[""] != 50 || asked.Load() != 100 || r.FirstError.IsZero() {
+			if r.Errors != 50 || r.Causes[c.cause] != 50 || r.Answers[""] != 50 || asked.Load() != 100 || r.FirstError.IsZero() || !r.LastError.After(r.FirstError) {
 				t.Errorf("%+v, asked %d times", r, asked.Load())
 			}
 		})

@@ -43,8 +43,9 @@
 // programmed from nothing; all have one endpoint of one service changed; connects are
 // timed while nothing is programmed, after a round that is not counted. So none of them
 // has connects timed on rules that are younger than those of another. What is slow to
-// program is programmed less often, at least once, and left out if that takes more than
-// four minutes: kube-proxy's iptables layout in nft tables takes that long.
+// program is programmed less often, at least once. What is not done in two minutes, as
+// kube-proxy's iptables layout in nft tables, is said to take at least that, and is
+// programmed in portions for the rest of the run.
 //
 // A number over its bar is marked OVER; it fails nothing, as machines differ.
 package l4

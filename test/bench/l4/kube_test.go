@@ -79,6 +79,37 @@ func (k *kube) Reconcile(ctx context.Context, next *dataplane.Snapshot, delta da
 	return dataplane.Result{}, err
 }
 
+// byPortions programs what takes too long as a whole: chains of some services after the
+// others, and what leads to them at last.
+func (k *kube) byPortions(ctx context.Context, all []*dataplane.Service) error {
+	const portion = 500
+	restore := func(text string) error {
+		return feed(ctx, text, "iptables-"+k.variant+"-restore", "--noflush", "--counters", "-w", "5")
+	}
+	var m mapped
+	var l linear
+	base := func() error { return restore(l.full(nil)) }
+	some := func(services []*dataplane.Service) error { return restore(l.partial(nil, services)) }
+	last := func() error { return restore(l.partial(all, nil)) }
+	if k.variant == "map" {
+		base = func() error { return feed(ctx, m.full(nil), "nft", "-f", "-") }
+		some = func(services []*dataplane.Service) error {
+			return feed(ctx, m.partial(services)+m.elements(services), "nft", "-f", "-")
+		}
+		last = func() error { return nil }
+	}
+	if err := base(); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(all, portion) {
+		if err := some(part); err != nil {
+			return err
+		}
+	}
+	k.synced = true
+	return last()
+}
+
 // reset makes it one that has nothing.
 func (k *kube) reset(ctx context.Context) error {
 	k.synced = false

@@ -116,6 +116,12 @@ func (m mapped) full(services []*dataplane.Service) string {
 	for _, svc := range services {
 		m.chains(&b, svc)
 	}
+	return b.String() + m.elements(services)
+}
+
+// elements lead to the chains of services.
+func (mapped) elements(services []*dataplane.Service) string {
+	var b strings.Builder
 	for _, svc := range services {
 		a := svc.Frontends[0].Addr
 		fmt.Fprintf(&b, "add element ip kube-proxy service-ips { %s . tcp . %d : goto service-%s }\n", a.Addr(), a.Port(), kubeName(svc.Key))

@@ -125,11 +125,13 @@ func run(args []string, out io.Writer) (ok bool, err error) {
 	}, func() {
 		s.testGroups(rows.Waiting)
 	})
+	timed := make(chan struct{})
 	beside(func() {
+		defer close(timed)
 		s.testGroups(rows.Alone)
 	}, func() {
 		if !*skipFuzz {
-			s.fuzzAll(chosen)
+			s.fuzzAll(chosen, timed)
 		}
 	})
 	s.printf("\nscale %s, %.0f s\n", s.scale(), time.Since(start).Seconds())
@@ -258,10 +260,10 @@ func (s *session) timeout(g Group) time.Duration {
 	return 4*most + time.Minute
 }
 
-// fuzzAll runs every target, each on one CPU and at a lower priority, one CPU left
-// free: what is tested at the same time waits most of the time, and must not
-// wait for this.
-func (s *session) fuzzAll(pkgs []Package) {
+// fuzzAll runs every target, each on one CPU and at a lower priority. One CPU is
+// left free until timed is closed: what is tested at the same time waits most of
+// the time, and must not wait for this.
+func (s *session) fuzzAll(pkgs []Package, timed <-chan struct{}) {
 	type job struct {
 		pkg    Package
 		target string
@@ -289,8 +291,11 @@ func (s *session) fuzzAll(pkgs []Package) {
 		waiting <- j
 	}
 	close(waiting)
-	for range max(1, runtime.NumCPU()-1) {
+	for i, cpus := 0, runtime.NumCPU(); i < cpus; i++ {
 		go func() {
+			if i > 0 && i == cpus-1 {
+				<-timed
+			}
 			for j := range waiting {
 				j.out, j.err = s.fuzz(j.pkg, j.target, s.fuzzFor)
 				close(j.done)

@@ -30,7 +30,9 @@ type Origin struct {
 // compare orders by layer, and within a file by place. What is not written comes last,
 // as it is nowhere to be looked at.
 func (o Origin) compare(other Origin) int {
-	rank := func(o Origin) int { return slices.Index([]Layer{LayerFile, LayerEnv, LayerFlag, LayerDefault}, o.Layer) }
+	rank := func(o Origin) int {
+		return slices.Index([]Layer{LayerFile, LayerEnv, LayerFlag, LayerDefault}, o.Layer)
+	}
 	return cmp.Or(cmp.Compare(rank(o), rank(other)), cmp.Compare(o.Line, other.Line), cmp.Compare(o.Column, other.Column))
 }
 

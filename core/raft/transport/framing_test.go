@@ -2,6 +2,7 @@ package transport
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -61,9 +62,11 @@ func FuzzAssembler(f *testing.F) {
 			var a assembler
 			for rest := data; len(rest) > 0; {
 				n := min(step, len(rest))
-				if err := a.add(rest[:n], func(m *pb.Message) error { out = append(out, m); return nil }); err != nil {
+				piece := slices.Clone(rest[:n])
+				if err := a.add(piece, func(m *pb.Message) error { out = append(out, m); return nil }); err != nil {
 					return out, true
 				}
+				clear(piece) // it is the caller's again
 				rest = rest[n:]
 				if len(a.rest) > len(data) {
 					t.Fatalf("%d bytes are kept of %d", len(a.rest), len(data))

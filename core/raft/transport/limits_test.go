@@ -5,10 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/http"
-	"strings"
+	"os"
 	"testing"
 	"time"
 
@@ -167,39 +168,43 @@ func TestHandshakes(t *testing.T) {
 	accepted := make(chan struct{}, 16)
 	a := n.wire(wireSpec{id: 1})
 	b := n.wire(wireSpec{id: 2, limits: Limits{Handshakes: 3}, listen: func(l net.Listener) net.Listener { return counting{l, accepted} }})
-	began := time.Now()
-	for range 3 {
-		idle, err := net.Dial("tcp", b.proxy.target)
+	idle := func() net.Conn {
+		c, err := net.Dial("tcp", b.proxy.target)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer idle.Close()
+		t.Cleanup(func() { _ = c.Close() })
 		next(t, "a connection", accepted)
+		return c
 	}
-	fourth, err := net.Dial("tcp", b.proxy.target)
-	if err != nil {
-		t.Fatal(err)
+	began := time.Now()
+	for range 3 {
+		idle()
 	}
-	defer fourth.Close()
-	if err := fourth.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
+	tooMany := func() bool { return b.counted(b.port.metrics.handshakes.WithLabelValues("too-many")) > 0 }
+	for range 20 { // on a machine that is so slow, the first ones made room again
+		fourth := idle()
+		if err := fourth.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fourth.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("one too many: %v", err)
+		}
+		if tooMany() {
+			break
+		}
 	}
-	if _, err := fourth.Read(make([]byte, 1)); err == nil || time.Since(began) > ioTimeout && strings.Contains(err.Error(), "timeout") {
-		t.Errorf("one too many: %v", err)
-	}
-	if time.Since(began) < ioTimeout && b.counted(b.port.metrics.handshakes.WithLabelValues("too-many")) != 1 {
-		t.Error("it is not counted")
+	if !tooMany() {
+		t.Error("none was too many")
 	}
 	until(t, "room for an agent", func() bool {
 		a.Send(heartbeat(1, 2, 1))
 		return len(b.received) > 0
 	})
-	if since := time.Since(began); since < ioTimeout-time.Second {
+	if since := time.Since(began); since < ioTimeout-time.Second || since > 6*ioTimeout {
 		t.Errorf("there is room after %v", since)
 	}
-	until(t, "word of the others", func() bool {
-		return b.counted(b.port.metrics.handshakes.WithLabelValues("timeout"))+b.counted(b.port.metrics.handshakes.WithLabelValues("tls")) >= 3
-	})
+	until(t, "word of the others", func() bool { return b.counted(b.port.metrics.handshakes.WithLabelValues("timeout")) >= 3 })
 	// Those that are known need no slots: 8 of them, one after the other.
 	for range 8 {
 		c, err := tls.Dial("tcp", b.proxy.target, a.keeper.Client("n2"))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -130,9 +131,8 @@ func (s serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	if e, ok := raw.(*entering); ok {
 		defer e.leave()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), ioTimeout)
-	defer cancel()
-	conn, info, err := secured(ctx, s.keeper, tls.Server(raw, s.config))
+	// How long it may take is in the connection's deadline: grpc.ConnectionTimeout.
+	conn, info, err := secured(context.Background(), s.keeper, tls.Server(raw, s.config))
 	if err != nil {
 		s.gate.refused(raw, refusal(err), identity.Explain(err))
 		return nil, nil, err
@@ -148,7 +148,7 @@ func refusal(err error) string {
 		return "stranger"
 	case errors.Is(err, identity.ErrTime):
 		return "time"
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "timeout"
 	}
 	return "tls"

@@ -157,6 +157,42 @@ func TestStalledServerDelaysNobody(t *testing.T) {
 	})
 }
 
+// Heartbeats do not stand behind appends to the same server, nor behind a snapshot
+// or questions. What takes nothing for 5 s is given up.
+func TestHeartbeatsOvertake(t *testing.T) {
+	n := newNetwork(t)
+	a, b := n.wire(wireSpec{id: 1}), n.unstarted(wireSpec{id: 2})
+	b.handler = newHandler()
+	b.busy = make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(b.busy) })
+	defer goOn()
+	b.took = func(r io.Reader) error { <-b.busy; return errors.New("too late") }
+	b.answered = func(context.Context, raft.Question) (raft.Answer, error) { <-b.busy; return raft.Answer{}, nil }
+	b.Start(b.handler)
+	m, meta := snapshotOf(1, 2)
+	a.SendSnapshot(m, meta, file{strings.NewReader(strings.Repeat("x", 8<<20)), make(chan struct{})})
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		_, _ = a.Ask(soon(t), 2, raft.Question{Room: new(true)}) // it may be too late as well
+	}()
+	for i := range uint64(48) {
+		a.Send(appendOf(1, 2, i, 1<<20))
+		a.Send(heartbeat(1, 2, i))
+		if m := next(t, "a heartbeat", b.received); m.GetType() != pb.MsgHeartbeat || m.GetCommit() != i {
+			t.Fatalf("%v number %d, want heartbeat %d", m.GetType(), m.GetCommit(), i)
+		}
+	}
+	until(t, "the appends to be given up", func() bool {
+		return strings.Contains(a.log.String(), `channel=entries error="transport: server 2 (node n2 at `+b.proxy.address()+`): `+errTimeout.Error())
+	})
+	goOn()
+	<-asked
+	if err := next(t, "the end of the snapshot", a.sent); err == nil {
+		t.Error("a snapshot was taken that came too late")
+	}
+}
+
 type file struct {
 	io.Reader
 	closed chan struct{}
@@ -389,6 +425,14 @@ func TestStop(t *testing.T) {
 	}
 	if err := next(t, "the end of the snapshot", a.sent); err == nil {
 		t.Error("a snapshot that nobody took")
+	}
+	// The port goes on; what was of this server is told so.
+	b.answered = func(context.Context, raft.Question) (raft.Answer, error) {
+		t.Error("the handler was asked something after Stop")
+		return raft.Answer{}, nil
+	}
+	if _, err := a.Ask(soon(t), 2, raft.Question{Room: new(true)}); err == nil || !strings.Contains(err.Error(), "is not running") {
+		t.Errorf("%v", err)
 	}
 	a.Stop()
 	a.Stop() // does nothing

@@ -161,6 +161,7 @@ func (w *wire) counted(c prometheus.Counter) float64 {
 // handler keeps what it is told.
 type handler struct {
 	received    chan *pb.Message
+	busy        chan struct{} // unless nil, no append is taken before it is closed
 	unreachable chan uint64
 	sent        chan error
 	took        func(io.Reader) error
@@ -175,7 +176,13 @@ func newHandler() *handler {
 	}
 }
 
-func (h *handler) Receive(m *pb.Message) error { h.received <- m; return nil }
+func (h *handler) Receive(m *pb.Message) error {
+	if h.busy != nil && m.GetType() == pb.MsgApp {
+		<-h.busy
+	}
+	h.received <- m
+	return nil
+}
 
 func (h *handler) ReceiveSnapshot(_ *pb.Message, _ snap.Meta, r io.Reader) error { return h.took(r) }
 

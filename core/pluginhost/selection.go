@@ -232,6 +232,8 @@ func (f Finding) againstAuto() *Refusal {
 	var refusal *Refusal
 	why := f.against()
 	switch {
+	case !f.Installed: // nobody asked for it by its name
+		return refuse(why.Reason, "install fairlead-dataplane-"+f.Name+" beside the agent or in FAIRLEAD_PLUGIN_DIRS, and auto considers it")
 	case why != nil:
 		return why
 	case errors.As(f.Err, &refusal):

@@ -340,6 +340,11 @@ func TestDecisionIsExplained(t *testing.T) {
 	if c := byName["nftables"]; c.Verdict != "" || c.Fault != "it is not installed" {
 		t.Errorf("nftables: %+v", c)
 	}
+	for _, r := range kept.Decision.Rejected { // what nobody named cannot be taken out of dataplane
+		if strings.Contains(r.Remedy, "take the name out") {
+			t.Errorf("%s: %s", r.Name, r.Remedy)
+		}
+	}
 	again, ok := ReadChoice(r.cfg.StateDir)
 	if !ok || !reflect.DeepEqual(again, kept) {
 		t.Errorf("kept is\n%+v, in force\n%+v", again, kept)

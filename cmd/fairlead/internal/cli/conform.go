@@ -13,12 +13,17 @@ import (
 	"github.com/fairlead/fairlead/dataplane/conformance/l4"
 )
 
+// conformFlags are the flags of `plugin conform`.
+type conformFlags struct {
+	target  conformance.Target
+	options conformance.Options
+	traffic trafficFlags
+	config  string
+	list    bool
+}
+
 func (a *app) pluginConformCommand() *cobra.Command {
-	var target conformance.Target
-	var options conformance.Options
-	var traffic trafficFlags
-	var config string
-	var list bool
+	var f conformFlags
 	cmd := &cobra.Command{
 		Use:   "conform (--exec PATH [-- ARGS…] | --endpoint unix:PATH)",
 		Short: "Test whether a data plane keeps the contract",
@@ -42,69 +47,78 @@ the suite could not run.`,
   fairlead plugin conform --exec python3 -- mine.py
   fairlead plugin conform --endpoint unix:/run/mine.sock --only reconcile,session
   fairlead plugin conform --traffic --exec ./fairlead-dataplane-mine --without 'ends=it is NAT'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case list:
-				return noArgs(cmd, args)
-			case (target.Exec == "") == (target.Endpoint == ""):
-				return usagef(cmd, "give either --exec or --endpoint")
-			case len(args) > 0 && target.Exec == "":
-				return usagef(cmd, "arguments %q are for a program: give --exec", args)
-			case len(args) > 0 && cmd.ArgsLenAtDash() != 0:
-				return usagef(cmd, "argument %q: write the arguments of the program behind --", args[0])
-			case target.Child && target.Exec == "":
-				return usagef(cmd, "--child is about a program: give --exec")
-			case traffic.on && (target.Endpoint != "" || target.Child):
-				return usagef(cmd, "--traffic starts the program itself, with --listen: give --exec without --child")
-			case traffic.on && (cmd.Flags().Changed("services") || cmd.Flags().Changed("endpoints")):
-				return usagef(cmd, "--services and --endpoints are of the large snapshot, which --traffic does without: give --scale")
-			case !traffic.on && traffic.changed(cmd):
-				return usagef(cmd, "--without, --scale and --seed are for --traffic")
-			case config != "" && !json.Valid([]byte(config)):
-				return usagef(cmd, "--config %q is no JSON", config)
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case list && traffic.on:
-				return a.printTrafficChecks()
-			case list:
-				return a.printChecks()
-			case traffic.on:
-				return a.conformTraffic(cmd, traffic, l4.Target{Exec: target.Exec, Args: args}, l4.Options{Config: []byte(config), Patience: options.Patience, Only: options.Only})
-			}
-			target.Args, options.Config = args, []byte(config)
-			if err := conformance.Validate(target, options); err != nil {
-				return usagef(cmd, "%w", err)
-			}
-			ctx, stop := a.signalled(cmd.Context())
-			defer stop()
-			return a.printReport(conformance.Run(ctx, target, options))
-		},
+		Args: f.check,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.conform(cmd, f, args) },
 	}
+	f.register(cmd)
+	return cmd
+}
+
+func (f *conformFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&target.Exec, "exec", "", "the `PATH` of a program to start")
-	flags.StringVar(&target.Endpoint, "endpoint", "", "where one serves, `unix:PATH`")
-	flags.BoolVar(&target.Child, "child", false, "start the program as an agent does, not with --listen")
-	flags.StringVar(&config, "config", "", "a configuration that it takes, `JSON`")
-	flags.StringSliceVar(&options.Only, "only", nil, "only these `CHECKS` or groups of them")
-	flags.IntVar(&options.Services, "services", 10_000, "services of the large snapshot")
-	flags.IntVar(&options.EndpointsPerService, "endpoints", 10, "endpoints of each of them")
-	flags.DurationVar(&options.Patience, "patience", 30*time.Second, "what a call with much to do may take")
-	traffic.register(flags)
+	flags.StringVar(&f.target.Exec, "exec", "", "the `PATH` of a program to start")
+	flags.StringVar(&f.target.Endpoint, "endpoint", "", "where one serves, `unix:PATH`")
+	flags.BoolVar(&f.target.Child, "child", false, "start the program as an agent does, not with --listen")
+	flags.StringVar(&f.config, "config", "", "a configuration that it takes, `JSON`")
+	flags.StringSliceVar(&f.options.Only, "only", nil, "only these `CHECKS` or groups of them")
+	flags.IntVar(&f.options.Services, "services", 10_000, "services of the large snapshot")
+	flags.IntVar(&f.options.EndpointsPerService, "endpoints", 10, "endpoints of each of them")
+	flags.DurationVar(&f.options.Patience, "patience", 30*time.Second, "what a call with much to do may take")
+	f.traffic.register(flags)
+	flags.BoolVar(&f.list, "list", false, "list the checks and what they demand")
 	_ = cmd.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return groups(traffic.on), cobra.ShellCompDirectiveNoFileComp
+		return groups(f.traffic.on), cobra.ShellCompDirectiveNoFileComp
 	})
 	_ = cmd.RegisterFlagCompletionFunc("without", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var words []string
-		for _, f := range l4.Features() {
-			words = append(words, string(f)+"=")
+		for _, feature := range l4.Features() {
+			words = append(words, string(feature)+"=")
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	})
-	flags.BoolVar(&list, "list", false, "list the checks and what they demand")
-	return cmd
+}
+
+// check refuses flags and arguments that do not go together.
+func (f *conformFlags) check(cmd *cobra.Command, args []string) error {
+	switch {
+	case f.list:
+		return noArgs(cmd, args)
+	case (f.target.Exec == "") == (f.target.Endpoint == ""):
+		return usagef(cmd, "give either --exec or --endpoint")
+	case len(args) > 0 && f.target.Exec == "":
+		return usagef(cmd, "arguments %q are for a program: give --exec", args)
+	case len(args) > 0 && cmd.ArgsLenAtDash() != 0:
+		return usagef(cmd, "argument %q: write the arguments of the program behind --", args[0])
+	case f.target.Child && f.target.Exec == "":
+		return usagef(cmd, "--child is about a program: give --exec")
+	case f.traffic.on && (f.target.Endpoint != "" || f.target.Child):
+		return usagef(cmd, "--traffic starts the program itself, with --listen: give --exec without --child")
+	case f.traffic.on && (cmd.Flags().Changed("services") || cmd.Flags().Changed("endpoints")):
+		return usagef(cmd, "--services and --endpoints are of the large snapshot, which --traffic does without: give --scale")
+	case !f.traffic.on && f.traffic.changed(cmd):
+		return usagef(cmd, "--without, --scale and --seed are for --traffic")
+	case f.config != "" && !json.Valid([]byte(f.config)):
+		return usagef(cmd, "--config %q is no JSON", f.config)
+	}
+	return nil
+}
+
+func (a *app) conform(cmd *cobra.Command, f conformFlags, args []string) error {
+	switch {
+	case f.list && f.traffic.on:
+		return a.printTrafficChecks()
+	case f.list:
+		return a.printChecks()
+	case f.traffic.on:
+		return a.conformTraffic(cmd, f.traffic, l4.Target{Exec: f.target.Exec, Args: args}, l4.Options{Config: []byte(f.config), Patience: f.options.Patience, Only: f.options.Only})
+	}
+	f.target.Args, f.options.Config = args, []byte(f.config)
+	if err := conformance.Validate(f.target, f.options); err != nil {
+		return usagef(cmd, "%w", err)
+	}
+	ctx, stop := a.signalled(cmd.Context())
+	defer stop()
+	return a.printReport(conformance.Run(ctx, f.target, f.options))
 }
 
 // groups are those of the checks of one suite.

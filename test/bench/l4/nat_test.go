@@ -299,10 +299,10 @@ func (n *natBench) changeRows() (rows []row) {
 // have had fewer turns.
 func (n *natBench) beside(of func(*column) ([]float64, float64)) (rows []row) {
 	for _, c := range n.columns {
-		peer := n.find(c.peer, n.many)
 		if !c.ours || c.services != n.many {
 			continue
 		}
+		peer := n.find(c.peer, n.many)
 		ours, bar := of(c)
 		theirs, _ := of(peer)
 		r := row{name: fmt.Sprintf("%s ÷ %s, %d", c.name, c.peer, n.many), format: "%.4f", bar: bar}
@@ -327,10 +327,10 @@ func (n *natBench) connectRows() (rows []row) {
 			row{name: "  conntrack entries", format: "%.2f", values: []float64{c.entries}, bar: none})
 	}
 	for _, c := range n.columns {
-		less := n.find(c.name, n.few)
 		if c.services != n.many {
 			continue
 		}
+		less := n.find(c.name, n.few)
 		slower, slowed := none, none
 		if c.ours {
 			slower, slowed = c.bars.slower, 1.1

@@ -89,7 +89,7 @@ An agent starts without any configuration: everything below has a default, and
 every default stays on loopback. Values come from four places, later ones win:
 
 1. the defaults,
-2. the YAML file given by ` + "`agent --config FILE`" + ` (packages use /etc/fairlead/fairlead.yaml),
+2. the YAML file given by ` + "`agent --config FILE`" + `, else /etc/fairlead/fairlead.yaml if it exists,
 3. variables ` + "`FAIRLEAD_*`" + `,
 4. command-line flags.
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -111,6 +113,9 @@ environment, without starting anything. Without FILE it checks ` + defaultConfig
 			}
 			loaded, err := a.load(file, nil)
 			result := validationJSON{OK: err == nil, Errors: lines(err), Warnings: append([]string{}, loaded.Warnings...)}
+			if _, gone := os.Stat(defaultConfig); file == "" && errors.Is(gone, fs.ErrNotExist) {
+				result.Warnings = append(result.Warnings, "there is no "+defaultConfig+": only the environment was checked, name a file to check that")
+			}
 			return a.printValidation(result)
 		},
 	}

@@ -88,6 +88,17 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// Nobody is to believe that a file was checked which is not there.
+func TestValidateWithoutAFile(t *testing.T) {
+	if _, err := os.Stat(defaultConfig); err == nil {
+		t.Skipf("this host has %s", defaultConfig)
+	}
+	cmd := newCommand(t)
+	if code := cmd.run("config", "validate"); code != 0 || cmd.out.String() != "ok\n" || !strings.Contains(cmd.err.String(), "warning: there is no "+defaultConfig+": only the environment was checked") {
+		t.Errorf("code %d: %s%s", code, cmd.out.String(), cmd.err.String())
+	}
+}
+
 func TestVersionJSON(t *testing.T) {
 	cmd := newCommand(t)
 	cmd.run("version", "-o", "json")

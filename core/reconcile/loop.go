@@ -100,6 +100,7 @@ type Loop struct {
 	tried      *delivered // sent without an answer
 	unsure     bool       // ask State before anything else
 	resync     string     // why a whole snapshot is wanted
+	again      again      // when one is, as services were refused
 	settled    bool       // a complete generation was applied
 	stranger   *stranger  // the provider had what another agent told; nil: it had not
 	failures   int        // in a row

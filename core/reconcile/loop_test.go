@@ -346,6 +346,42 @@ func TestResyncIsGivenAtTheNextTick(t *testing.T) {
 	})
 }
 
+// A service that the system refused is tried again though nothing changes, and less
+// and less often.
+func TestRefusedServicesAreTriedAgain(t *testing.T) {
+	inBubble(t, view.Alone, func(r *rig) {
+		snapshots := func() (n int) {
+			for _, kind := range r.kinds() {
+				if kind == "snapshot" {
+					n++
+				}
+			}
+			return n
+		}
+		began := time.Now()
+		r.p.fault = func(int) fault {
+			if time.Since(began) < 20*time.Second {
+				return fault{statuses: []dataplane.ServiceStatus{{Service: dataplane.Key(key("web")), Status: dataplane.StatusRejected, Reason: dataplane.ReasonApplyFailed}}}
+			}
+			return fault{}
+		}
+		r.views.apply(runs(2, passing, "web"))
+		r.serve()
+		for _, step := range []struct {
+			after time.Duration
+			want  int
+		}{{4 * time.Second, 1}, {3 * time.Second, 2}, {4 * time.Second, 2}, {6 * time.Second, 3}, {22 * time.Second, 4}, {time.Hour, 4}} {
+			r.pass(step.after)
+			if got := snapshots(); got != step.want {
+				t.Errorf("after another %v: %d snapshots, want %d", step.after, got, step.want)
+			}
+		}
+		if st := r.loop.Status(); len(st.Statuses) != 0 {
+			t.Errorf("statuses %+v", st.Statuses)
+		}
+	})
+}
+
 func TestStatusesAndHealthAreKeptAndLoggedOnce(t *testing.T) {
 	inBubble(t, view.Alone, func(r *rig) {
 		bad := dataplane.ServiceStatus{Service: dataplane.Key(key("web")), Status: dataplane.StatusPartial, Reason: "no-affinity", Message: "lacks it"}

@@ -95,6 +95,9 @@ func (l *Loop) next() *delivered {
 	s.Session = l.cfg.Session
 	s.Completeness = l.completeness(latest)
 	s.Digest = binary.BigEndian.AppendUint64(nil, l.projector.digest)
+	if l.resync == "" && l.again.due(time.Now()) {
+		l.resync = dataplane.ReasonApplyFailed
+	}
 	if l.has != nil && l.resync == "" && bytes.Equal(l.has.snapshot.Digest, s.Digest) && l.has.snapshot.Completeness == s.Completeness {
 		l.has.view = latest
 		return l.has
@@ -160,6 +163,7 @@ func (l *Loop) accepted(d *delivered, r *pb.ReconcileResponse, kind string) {
 	l.settled = l.settled || d.snapshot.Completeness.Complete()
 	l.has, l.tried, l.failures, l.failed = d, nil, 0, ""
 	l.standing.applied(d, r, kind == unchanged)
+	l.again.note(l.Status().Statuses, time.Now())
 }
 
 // refused decides what an error says of what the provider has. Whatever it

@@ -98,8 +98,13 @@ func (l *log) append(entries []*pb.Entry) {
 	for _, e := range l.entries[keep:] {
 		l.bytes -= uint64(len(e.GetData()))
 	}
-	// Slices that Entries gave out are not written to.
-	l.entries = append(slices.Clip(l.entries[:keep]), entries...)
+	// Slices that Entries gave out are not written to: what is replaced gets a new
+	// array, and beyond the end there was nothing to give out.
+	kept := l.entries[:keep]
+	if keep < uint64(len(l.entries)) {
+		kept = slices.Clip(kept)
+	}
+	l.entries = append(kept, entries...)
 	for _, e := range entries {
 		l.bytes += uint64(len(e.GetData()))
 	}

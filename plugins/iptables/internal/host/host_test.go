@@ -157,6 +157,12 @@ func TestRoutes(t *testing.T) {
 	set(two, 2, four)
 	reaches(four, true)
 	reaches(six, true)
+	if alone, err := ReachableAlone(four); alone || err != nil {
+		t.Errorf("the route of a data plane is taken for one of the host: %v, %v", alone, err)
+	}
+	if alone, err := ReachableAlone(netip.MustParseAddr("127.1.2.3")); !alone || err != nil {
+		t.Errorf("a route of the host is not taken for one: %v, %v", alone, err)
+	}
 	if found, err := FindRoutes(); err != nil || !slices.Equal(found, []Routes{one, two}) {
 		t.Errorf("found are %v, %v", found, err)
 	}

@@ -81,8 +81,10 @@ func TestSettings(t *testing.T) {
 		path string
 		is   func() bool
 	}{
-		{"ipv4/conf/all/route_localnet", RouteLocalnet}, {"ipv4/ip_forward", func() bool { return Forwards(V4) }},
-		{"ipv6/conf/all/forwarding", func() bool { return Forwards(V6) }}, {"ipv4/conf/all/rp_filter", StrictPathFilter},
+		{"ipv4/conf/all/route_localnet", RouteLocalnet},
+		{"ipv4/ip_forward", func() bool { return Forwards(V4) }},
+		{"ipv6/conf/all/forwarding", func() bool { return Forwards(V6) }},
+		{"ipv4/conf/all/rp_filter", StrictPathFilter},
 	} {
 		text, err := os.ReadFile("/proc/sys/net/" + c.path)
 		if want := strings.TrimSpace(string(text)) == "1"; err != nil || c.is() != want {

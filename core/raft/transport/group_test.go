@@ -250,6 +250,7 @@ func (w *writers) stop() {
 // A follower that does not read any more holds nobody up: writes go on, and the
 // leader stays the leader of the same term.
 func TestStalledFollower(t *testing.T) {
+	t.Parallel() // it waits for time limits
 	g := newGroup(t, func(g *group) { g.election = 2 * time.Second })
 	leader := g.leader()
 	stalled := leader.ID()%3 + 1

@@ -7,12 +7,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -161,9 +163,33 @@ func TestOtherServersTrustNobody(t *testing.T) {
 	var _ grpc.ServiceRegistrar = a.port
 }
 
+// A port that was stopped before it began serves nobody, and that is no error.
+func TestServeAfterStop(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := identity.NewKeeper("prod", "n1", []identity.Secret{secretOf(t, 0)}, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPort(PortConfig{Listener: l, Keeper: k, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Stop()
+	if err := p.Serve(); err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the listener is still open: %v", err)
+	}
+}
+
 // So many connections may wait for their handshake and no more; who waits for
 // longer than 5 s makes room.
 func TestHandshakes(t *testing.T) {
+	t.Parallel() // it waits for time limits
 	n := newNetwork(t)
 	accepted := make(chan struct{}, 16)
 	a := n.wire(wireSpec{id: 1})

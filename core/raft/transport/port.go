@@ -57,8 +57,14 @@ const (
 // Serve is called; they learn from PeerNode who calls.
 func (p *Port) RegisterService(d *grpc.ServiceDesc, impl any) { p.server.RegisterService(d, impl) }
 
-// Serve takes connections until Stop is called; then it returns nil.
-func (p *Port) Serve() error { return p.server.Serve(p.listener) }
+// Serve takes connections until Stop is called, which may be before it began; then
+// it returns nil.
+func (p *Port) Serve() error {
+	if err := p.server.Serve(p.listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("transport: the agents' port: %w", err)
+	}
+	return nil
+}
 
 // Stop closes the listener and all connections, and returns when no call is
 // carried out any more.

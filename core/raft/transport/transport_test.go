@@ -112,6 +112,7 @@ func TestAddressChanges(t *testing.T) {
 // A server that does not read delays nobody else, and not who sends; what waits
 // for it is bounded, and the rest lost.
 func TestStalledServerDelaysNobody(t *testing.T) {
+	t.Parallel() // it waits for time limits
 	n := newNetwork(t)
 	limits := Limits{QueueMessages: 256, QueueBytes: 8 << 20}
 	a, b, c := n.wire(wireSpec{id: 1, limits: limits}), n.wire(wireSpec{id: 2}), n.wire(wireSpec{id: 3})
@@ -160,6 +161,7 @@ func TestStalledServerDelaysNobody(t *testing.T) {
 // Heartbeats do not stand behind appends to the same server, nor behind a snapshot
 // or questions. What takes nothing for 5 s is given up.
 func TestHeartbeatsOvertake(t *testing.T) {
+	t.Parallel() // it waits for time limits
 	n := newNetwork(t)
 	a, b := n.wire(wireSpec{id: 1}), n.unstarted(wireSpec{id: 2})
 	b.handler = newHandler()

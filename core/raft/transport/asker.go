@@ -35,7 +35,8 @@ type asked struct {
 
 const (
 	// callsAtOnce is so small that questions meet: each call costs more than a
-	// question in it.
+	// question in it. Of 1, 2, 4 and 8, 2 took the least CPU per write in
+	// BenchmarkPropose with 64 writers, and not more time than any.
 	callsAtOnce = 2
 	// maxQuestions bounds those of one call.
 	maxQuestions = 1024

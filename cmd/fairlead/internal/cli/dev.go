@@ -82,6 +82,15 @@ func (a *app) runDev(ctx context.Context, cgroup string) error {
 		}
 		return fmt.Errorf("dev: %w", err)
 	}
+	if err := a.showDev(ctx, cluster); ctx.Err() == nil {
+		return err
+	}
+	fmt.Fprintln(a.env.Stderr, "stopping …")
+	return nil
+}
+
+// showDev prints what runs where, and then what happens, until ctx ends.
+func (a *app) showDev(ctx context.Context, cluster *localCluster) error {
 	if err := a.printLocal(ctx, cluster); err != nil {
 		return err
 	}
@@ -90,19 +99,13 @@ func (a *app) runDev(ctx context.Context, cgroup string) error {
 			return err
 		}
 	}
-
 	api, err := client.Dial(ctx, cluster.nodes[0].socket)
 	if err != nil {
 		return err
 	}
 	defer api.Close()
 	go cluster.tellEnds(ctx)
-	err = a.printEvents(ctx, api, 0, true, a.env.Now())
-	if ctx.Err() != nil {
-		fmt.Fprintln(a.env.Stderr, "stopping …")
-		return nil
-	}
-	return err
+	return a.printEvents(ctx, api, 0, true, a.env.Now())
 }
 
 // localJSON is the first line of `dev -o json`, and part of what demo prints.

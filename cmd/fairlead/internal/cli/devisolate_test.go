@@ -82,7 +82,12 @@ func kernelDev(t *testing.T, c *command) (*exec.Cmd, localJSON) {
 		}
 		return "the first line:\n" + out.String() + errs.String()
 	})
-	t.Cleanup(func() { endAll(t, ready) })
+	t.Cleanup(func() {
+		endAll(t, ready)
+		if t.Failed() {
+			t.Logf("dev said: %s", errs.String())
+		}
+	})
 	return dev, ready
 }
 

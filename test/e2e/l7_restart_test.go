@@ -58,6 +58,9 @@ func TestL7AgentRestarts(t *testing.T) {
 			}
 			cluster.start()
 			life := one.ready("l7", 1)
+			// An agent that is killed before it wrote down whom it met takes itself
+			// for the only one.
+			cluster.eventually(10*time.Second, "the peers files name all", cluster.remembered)
 			load := newLoad(t, one.node, webRate, one.url(proxyPort))
 			for i := range scale.N(20) {
 				load.flows(webRate / 4)

@@ -86,17 +86,19 @@ func (m *metrics) unregister() {
 
 func (m *metrics) state(s replica.State) {
 	m.term.Set(float64(s.Term))
-	was := m.leads
+	set(m.leads, s.Leads())
+	set(m.hasLeader, s.Leader != 0)
 	if s.Leads() {
 		m.elections.Inc()
-		was.Set(1)
-	} else {
-		was.Set(0)
 	}
-	if s.Leader != 0 {
-		m.hasLeader.Set(1)
+}
+
+// set makes a gauge 1 or 0.
+func set(g prometheus.Gauge, on bool) {
+	if on {
+		g.Set(1)
 	} else {
-		m.hasLeader.Set(0)
+		g.Set(0)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // log is what of the Raft log is on disk, in memory. It implements raft.Storage.
 type log struct {
-	hard *pb.HardState
+	hard *pb.HardState // as it was found; Raft asks once
 	// snapshot is the newest one that can be sent.
 	snapshot *pb.SnapshotMetadata
 	// Invariant: entries are contiguous and begin right after start, whose term is

@@ -275,9 +275,6 @@ func (r *Replica) Appended(a *Append) error {
 		r.applied = r.log.start
 		r.appended = 0
 	}
-	if a.Batch.Hard != nil {
-		r.log.hard = &pb.HardState{Term: new(a.Batch.Hard.Term), Vote: new(a.Batch.Hard.Vote), Commit: new(a.Batch.Hard.Commit)}
-	}
 	for _, e := range a.message.GetEntries() {
 		r.appended += uint64(len(e.GetData()))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/raft/disk"
 	"github.com/fairlead/fairlead/core/store"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -32,7 +33,7 @@ func TestOneServer(t *testing.T) {
 	if got := g.get(h, "key-1"); !strings.HasSuffix(got, "x295") {
 		t.Errorf("after a restart: %q", got)
 	}
-	until(t, "the leader's key of the new term", func() bool {
+	await.Within(t, time.Minute, "the leader's key of the new term", func() bool {
 		r, err := h.View().Range(store.System, store.RangeOp{Range: store.Range{Key: LeaderKey}})
 		return err == nil && len(r.KVs) == 1 && r.KVs[0].Version == 2
 	})
@@ -78,7 +79,7 @@ func TestFollowerTakesASnapshot(t *testing.T) {
 	if got := g.get(h, "key-49"); !strings.HasSuffix(got, "y399") {
 		t.Errorf("it reads %q", got)
 	}
-	until(t, "equal states", func() bool {
+	await.Within(t, time.Minute, "equal states", func() bool {
 		a, _ := h.View().Applied()
 		b, _ := g.leader().View().Applied()
 		return a == b
@@ -135,7 +136,7 @@ func TestWritersAndFaults(t *testing.T) {
 		for w := range answered {
 			before += answered[w].Load()
 		}
-		until(t, "writes", func() bool {
+		await.Within(t, time.Minute, "writes", func() bool {
 			now := int64(0)
 			for w := range answered {
 				now += answered[w].Load()
@@ -198,7 +199,7 @@ func TestLeases(t *testing.T) {
 	grant(1)
 	grant(2)
 	kept := store.Lease{Space: store.User, ID: 2}
-	until(t, "the end of lease 1", func() bool {
+	await.Within(t, time.Minute, "the end of lease 1", func() bool {
 		if ttl, there, err := follower.Renew(soon(t), kept); err != nil || !there || ttl != time.Second {
 			t.Fatal(ttl, there, err)
 		}
@@ -216,7 +217,7 @@ func TestLeases(t *testing.T) {
 	if left, there, err := follower.Left(soon(t), kept); err != nil || !there || left <= 0 {
 		t.Error(left, there, err)
 	}
-	until(t, "the end of lease 2", func() bool {
+	await.Within(t, time.Minute, "the end of lease 2", func() bool {
 		_, there := follower.View().Lease(store.User, 2)
 		return !there
 	})
@@ -303,10 +304,10 @@ func TestDiskFull(t *testing.T) {
 	first := g.leader()
 	g.put(first, "a", "1")
 	disks[first.ID()].free.Store(0)
-	until(t, "another leader", func() bool { return !first.State().Leads() && g.leader().ID() != first.ID() })
+	await.Within(t, time.Minute, "another leader", func() bool { return !first.State().Leads() && g.leader().ID() != first.ID() })
 	g.put(first, "a", "2")
 	disks[first.ID()%3+1].free.Store(0)
-	until(t, "writes to be refused", func() bool {
+	await.Within(t, time.Minute, "writes to be refused", func() bool {
 		r, err := first.Propose(soon(t), putOf("b", "1"))
 		return err == nil && errors.Is(r.Err, store.ErrNoSpace)
 	})
@@ -319,7 +320,7 @@ func TestDiskFull(t *testing.T) {
 	for _, d := range disks {
 		d.free.Store(1 << 40)
 	}
-	until(t, "writes again", func() bool {
+	await.Within(t, time.Minute, "writes again", func() bool {
 		r, err := first.Propose(soon(t), putOf("b", "1"))
 		return err == nil && r.Err == nil
 	})
@@ -335,7 +336,7 @@ func TestNoMajority(t *testing.T) {
 			g.close(id)
 		}
 	}
-	until(t, "the leader to give up", func() bool { return !h.State().Leads() })
+	await.Within(t, time.Minute, "the leader to give up", func() bool { return !h.State().Leads() })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*g.tick)
 	defer cancel()
 	if _, err := h.Propose(ctx, putOf("a", "2")); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, ErrNotLeader) || errors.Is(err, ErrUnknown) {

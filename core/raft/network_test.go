@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/core/raft/disk"
 	"github.com/fairlead/fairlead/core/raft/snap"
 	"github.com/fairlead/fairlead/core/store"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // network carries messages between the servers of one process.
@@ -203,7 +204,7 @@ func (g *group) close(id uint64) {
 func (g *group) leader() *Host {
 	g.t.Helper()
 	var leads *Host
-	until(g.t, "a leader", func() bool {
+	await.Within(g.t, time.Minute, "a leader", func() bool {
 		leads = nil
 		for _, h := range g.hosts {
 			if h.State().Leads() {
@@ -223,19 +224,6 @@ func (g *group) up() []*Host {
 		}
 	}
 	return out
-}
-
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited for %s in vain", what)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
 }
 
 func soon(t testing.TB) context.Context {

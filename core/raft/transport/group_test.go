@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/core/raft"
 	"github.com/fairlead/fairlead/core/raft/disk"
 	"github.com/fairlead/fairlead/core/store"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -88,7 +89,7 @@ func (g *group) close(id uint64) {
 func (g *group) leader() *raft.Host {
 	g.t.Helper()
 	var leads *raft.Host
-	until(g.t, "a leader", func() bool {
+	await.Within(g.t, time.Minute, "a leader", func() bool {
 		leads = nil
 		for _, h := range g.hosts {
 			if h.State().Leads() {
@@ -183,7 +184,7 @@ func TestGroupSendsASnapshot(t *testing.T) {
 	if got := g.get(h, "key-23"); len(got) != 512<<10 {
 		t.Errorf("it reads %d bytes", len(got))
 	}
-	until(t, "equal states", func() bool {
+	await.Within(t, time.Minute, "equal states", func() bool {
 		a, _ := h.View().Applied()
 		b, _ := g.leader().View().Applied()
 		return a == b
@@ -234,7 +235,7 @@ func (g *group) write(n int) *writers {
 func (w *writers) more(t testing.TB, n int64) {
 	t.Helper()
 	before := w.answered.Load()
-	until(t, "more writes", func() bool {
+	await.Within(t, time.Minute, "more writes", func() bool {
 		if err := w.failed.Load(); err != nil {
 			t.Fatal(*err)
 		}
@@ -301,7 +302,7 @@ func TestSecretsChangeWhileWriting(t *testing.T) {
 			// Some servers have the new ones and some the old.
 			ok, _ := handshakes()
 			g.wires[id].proxy.cut()
-			until(t, "new connections", func() bool { now, _ := handshakes(); return now > ok })
+			await.Within(t, time.Minute, "new connections", func() bool { now, _ := handshakes(); return now > ok })
 			w.more(t, 50)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/core/identity"
 	"github.com/fairlead/fairlead/core/raft"
 	"github.com/fairlead/fairlead/core/raft/transport/transportpb"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 func TestLimitsOfConfig(t *testing.T) {
@@ -223,14 +224,14 @@ func TestHandshakes(t *testing.T) {
 	if !tooMany() {
 		t.Error("none was too many")
 	}
-	until(t, "room for an agent", func() bool {
+	await.Within(t, time.Minute, "room for an agent", func() bool {
 		a.Send(heartbeat(1, 2, 1))
 		return len(b.received) > 0
 	})
 	if since := time.Since(began); since < ioTimeout-time.Second || since > 6*ioTimeout {
 		t.Errorf("there is room after %v", since)
 	}
-	until(t, "word of the others", func() bool { return b.counted(b.port.metrics.handshakes.WithLabelValues("timeout")) >= 3 })
+	await.Within(t, time.Minute, "word of the others", func() bool { return b.counted(b.port.metrics.handshakes.WithLabelValues("timeout")) >= 3 })
 	// Those that are known need no slots: 8 of them, one after the other.
 	for range 8 {
 		c, err := tls.Dial("tcp", b.proxy.target, a.keeper.Client("n2"))

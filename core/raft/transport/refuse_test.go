@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/identity"
 	"github.com/fairlead/fairlead/core/raft"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // Who does not belong here is refused, and both sides say why.
@@ -55,7 +56,7 @@ func TestRefusals(t *testing.T) {
 			if c.spoil != nil {
 				c.spoil(n)
 			}
-			until(t, "both sides to say why", func() bool {
+			await.Within(t, time.Minute, "both sides to say why", func() bool {
 				a.Send(heartbeat(1, 2, 1))
 				return strings.Contains(a.log.String(), c.aSays) && strings.Contains(b.log.String(), c.bSays)
 			})
@@ -83,17 +84,17 @@ func TestStreamsAreChecked(t *testing.T) {
 	n := newNetwork(t)
 	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
 	n.set(3, place{b.proxy.address(), "n2"}) // server 3 was on that node before
-	until(t, "word of the wrong server", func() bool {
+	await.Within(t, time.Minute, "word of the wrong server", func() bool {
 		a.Send(heartbeat(1, 3, 1))
 		return strings.Contains(a.log.String(), "it means server 3, whose address was given to another")
 	})
 	a.Send(heartbeat(1, 2, 1))
 	next(t, "a message", b.received)
-	until(t, "word of the impostor", func() bool {
+	await.Within(t, time.Minute, "word of the impostor", func() bool {
 		a.Send(heartbeat(7, 2, 1))
 		return strings.Contains(a.log.String(), errImpostorText)
 	})
-	until(t, "messages again", func() bool {
+	await.Within(t, time.Minute, "messages again", func() bool {
 		a.Send(heartbeat(1, 2, 2))
 		return len(b.received) > 0
 	})
@@ -103,7 +104,7 @@ func TestStreamsAreChecked(t *testing.T) {
 		}
 	}
 	n.remove(1)
-	until(t, "word of the removal", func() bool {
+	await.Within(t, time.Minute, "word of the removal", func() bool {
 		a.Send(heartbeat(1, 2, 3))
 		return strings.Contains(a.log.String(), "it was removed, or was never added")
 	})

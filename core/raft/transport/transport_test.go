@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/core/raft"
 	"github.com/fairlead/fairlead/core/raft/snap"
 	"github.com/fairlead/fairlead/core/store"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // Messages of one channel arrive in their order, also those that are larger than a
@@ -58,7 +59,7 @@ func TestReconnects(t *testing.T) {
 	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
 	for round := range uint64(5) {
 		a.Send(heartbeat(1, 2, round))
-		until(t, fmt.Sprint("message ", round), func() bool {
+		await.Within(t, time.Minute, fmt.Sprint("message ", round), func() bool {
 			select {
 			case m := <-b.received:
 				return m.GetCommit() == round
@@ -121,7 +122,7 @@ func TestStalledServerDelaysNobody(t *testing.T) {
 	release := b.proxy.hold()
 	defer release()
 	var i uint64
-	until(t, "the queue to be full", func() bool {
+	await.Within(t, time.Minute, "the queue to be full", func() bool {
 		for range 16 {
 			i++
 			a.Send(appendOf(1, 2, i, 1<<20))
@@ -141,12 +142,12 @@ func TestStalledServerDelaysNobody(t *testing.T) {
 		}
 	}
 	// In time nobody waits for it any more.
-	until(t, "the connection to be given up", func() bool {
+	await.Within(t, time.Minute, "the connection to be given up", func() bool {
 		return strings.Contains(a.log.String(), errTimeout.Error())
 	})
 	release()
 	before := i
-	until(t, "messages again", func() bool {
+	await.Within(t, time.Minute, "messages again", func() bool {
 		i++
 		a.Send(heartbeat(1, 2, i))
 		for len(b.received) > 0 {
@@ -185,7 +186,7 @@ func TestHeartbeatsOvertake(t *testing.T) {
 			t.Fatalf("%v number %d, want heartbeat %d", m.GetType(), m.GetCommit(), i)
 		}
 	}
-	until(t, "the appends to be given up", func() bool {
+	await.Within(t, time.Minute, "the appends to be given up", func() bool {
 		return strings.Contains(a.log.String(), `channel=entries error="transport: server 2 (node n2 at `+b.proxy.address()+`): `+errTimeout.Error())
 	})
 	goOn()
@@ -389,7 +390,7 @@ func TestQuestionsShareCalls(t *testing.T) {
 	for i := range store.LeaseID(100) {
 		ask(i)
 	}
-	until(t, "all to wait", func() bool { return a.counted(a.metrics.questions) == 100+callsAtOnce })
+	await.Within(t, time.Minute, "all to wait", func() bool { return a.counted(a.metrics.questions) == 100+callsAtOnce })
 	close(goOn)
 	all.Wait()
 	if got := a.counted(a.metrics.asks); got > callsAtOnce+2 {

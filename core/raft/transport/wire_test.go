@@ -338,19 +338,6 @@ func (p *proxy) close() {
 	p.running.Wait()
 }
 
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited for %s in vain", what)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-}
-
 func soon(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

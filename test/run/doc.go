@@ -28,6 +28,7 @@
 //
 // Each package prints one line when it ends, with its seconds by the clock and
 // of CPU; failures and the reasons of skips follow it. Lines of both rows mix.
+// Before the end, each failure is named once more with the last lines it said.
 // The last line is `N passed, N failed, N skipped`. The exit code is 0 only when
 // at least one test ran and nothing failed.
 package main

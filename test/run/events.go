@@ -46,6 +46,8 @@ type Reporter struct {
 	Load    *Meter // nil: the machine has nothing else to do
 
 	Tally Tally
+	// Failures names what failed, each with the end of what it said.
+	Failures []string
 
 	packages map[string]*packageLog
 }
@@ -151,9 +153,17 @@ func (r *Reporter) end(e Event, log *packageLog) {
 	// a panic, a timeout. Count the package, so that it cannot get lost.
 	if e.Action == "fail" && log.tally.Failed == 0 {
 		log.tally.Failed++
+		r.failed(name, log.output[""])
 	}
 	if over != "" {
 		log.tally.Failed++
+		r.failed(name, []string{"over budget: " + over})
+	}
+	for _, test := range log.failed {
+		inside := func(other string) bool { return strings.HasPrefix(other, test+"/") }
+		if !slices.ContainsFunc(log.failed, inside) { // else it fails for the one inside
+			r.failed(name+" "+test, log.output[test])
+		}
 	}
 	// Written at once, as other groups may report at the same time.
 	var out strings.Builder
@@ -170,6 +180,18 @@ func (r *Reporter) end(e Event, log *packageLog) {
 	fmt.Fprint(r.Out, out.String())
 	r.Tally.add(log.tally)
 	delete(r.packages, e.Package)
+}
+
+// closingLines is how much of the output of a failed test is repeated at the end,
+// half from its beginning and half from its end: a log of which only the end is kept
+// should still say what failed.
+const closingLines = 24
+
+func (r *Reporter) failed(what string, output []string) {
+	if len(output) > closingLines {
+		output = slices.Concat(output[:closingLines/2], []string{"...\n"}, output[len(output)-closingLines/2:])
+	}
+	r.Failures = append(r.Failures, what+"\n"+indent([]byte(strings.TrimRight(strings.Join(output, ""), "\n"))))
 }
 
 // exceeded explains by how much a package overran its budget; "" if it did not.

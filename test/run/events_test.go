@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +43,9 @@ not json
 			t.Errorf("report lacks %q:\n%s", want, out.String())
 		}
 	}
+	if want := []string{"b TestBad\n         b_test.go:3: got 1, want 2"}; !slices.Equal(r.Failures, want) {
+		t.Errorf("failures %q, want %q", r.Failures, want)
+	}
 	if lost := r.Lost(); len(lost) != 1 || lost[0] != "m/killed" {
 		t.Errorf("Lost() = %v, want [m/killed]", lost)
 	}
@@ -52,6 +58,50 @@ func TestClosingLine(t *testing.T) {
 	if got := (Tally{3, 0, 1}).String(); got != "3 passed, 0 failed, 1 skipped" {
 		t.Errorf("closing line %q", got)
 	}
+}
+
+// What is named at the end: the test that failed and not those around it, with
+// no more than the beginning and the end of what it said, and what no test accounts for.
+func TestReporterNamesFailures(t *testing.T) {
+	var events strings.Builder
+	for n := range 100 {
+		fmt.Fprintf(&events, `{"Action":"output","Package":"m/a","Test":"TestA/deep/er","Output":"line %d\n"}`+"\n", n)
+	}
+	events.WriteString(`
+{"Action":"fail","Package":"m/a","Test":"TestA/deep/er","Elapsed":0}
+{"Action":"fail","Package":"m/a","Test":"TestA/deep","Elapsed":0}
+{"Action":"fail","Package":"m/a","Test":"TestA","Elapsed":0}
+{"Action":"fail","Package":"m/a","Test":"TestAB","Elapsed":0}
+{"Action":"fail","Package":"m/a","Elapsed":1}
+{"Action":"output","Package":"m/b","Output":"panic: in TestMain\n"}
+{"Action":"fail","Package":"m/b","Elapsed":1}
+{"Action":"pass","Package":"m/c","Test":"TestC","Elapsed":1}
+{"Action":"pass","Package":"m/c","Elapsed":100}
+`)
+	r := &Reporter{Out: io.Discard, Module: "m", Budgets: Budgets{{Pattern: "...", Short: time.Minute, Long: time.Minute}}}
+	if err := r.Read(strings.NewReader(events.String())); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Failures) != 4 {
+		t.Fatalf("failures %q", r.Failures)
+	}
+	if first := r.Failures[0]; strings.Count(first, "\n") != closingLines+1 || !strings.HasSuffix(first, "     ...\n"+ends(88, 100)) {
+		t.Errorf("failure %q", first)
+	}
+	for i, want := range []string{"a TestA/deep/er\n     line 0\n", "a TestAB\n", "b\n     panic: in TestMain", "c\n     over budget: "} {
+		if !strings.HasPrefix(r.Failures[i], want) {
+			t.Errorf("failure %d is %q, want %q first", i, r.Failures[i], want)
+		}
+	}
+}
+
+// ends are the lines of a test from one to before another.
+func ends(from, to int) string {
+	var b strings.Builder
+	for n := from; n < to; n++ {
+		fmt.Fprintf(&b, "     line %d\n", n)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // A package that took long only because the machine was busy is within its

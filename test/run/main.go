@@ -237,10 +237,7 @@ func (s *session) testGroup(g Group) {
 	for _, name := range report.Lost() {
 		failures = append(failures, name+": ended without a result")
 	}
-	if report.Tally.Failed > 0 {
-		failures = append(failures, fmt.Sprintf("%d in %s", report.Tally.Failed, g.Name))
-	}
-	s.count(report.Tally, failures...)
+	s.count(report.Tally, append(failures, report.Failures...)...)
 	if report.Tally.Failed == 0 && err != nil {
 		s.fail("go test of %s: %v", g.Name, err) // nobody else explains it
 	}

@@ -116,7 +116,7 @@ func TestRun(t *testing.T) {
 		},
 		{
 			name:  "a fuzz target finds something",
-			args:  []string{"-fuzztime=5s"},
+			args:  []string{"-fuzztime=30s"},
 			files: map[string]string{"a/a_test.go": "package a\nimport \"testing\"\nfunc FuzzA(f *testing.F) { f.Add(1); f.Fuzz(func(t *testing.T, n int) { if n != 1 { t.Error(\"other\") } }) }\n"},
 			last:  "3 passed, 1 failed, 0 skipped", want: []string{"FAIL a FuzzA", "Failing input written"},
 		},

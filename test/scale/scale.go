@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"time"
 )
 
 // Env names the variable that holds the factor: a decimal number above 0 and at
@@ -42,6 +43,15 @@ func Factor() float64 {
 // and at least 1.
 func N(full int) int {
 	return apply(full, Factor())
+}
+
+// Bound returns a bound of time as it is required, where the tests run in full; else
+// one that a machine keeps which is busy with other packages' tests.
+func Bound(required, busy time.Duration) time.Duration {
+	if Factor() >= 1 {
+		return required
+	}
+	return busy
 }
 
 func apply(full int, factor float64) int {

@@ -3,6 +3,7 @@ package scale
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestFactorDefaultsToATenth(t *testing.T) {
@@ -32,6 +33,15 @@ func TestN(t *testing.T) {
 		t.Setenv(Env, c.env)
 		if got := N(c.full); got != c.want {
 			t.Errorf("%s=%s: N(%d) = %d, want %d", Env, c.env, c.full, got, c.want)
+		}
+	}
+}
+
+func TestBound(t *testing.T) {
+	for env, want := range map[string]time.Duration{"": time.Minute, "0.5": time.Minute, "1": time.Second, "2": time.Second} {
+		t.Setenv(Env, env)
+		if got := Bound(time.Second, time.Minute); got != want {
+			t.Errorf("%s=%s: Bound is %v, want %v", Env, env, got, want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ type Config struct {
 	Dataplane Providers `key:"dataplane" live:"true" doc:"Data-plane providers that run on this node; auto takes the best L4 plane that the kernel supports, off runs none."`
 	Plugins   Plugins   `key:"plugins" default:"{}" live:"true" doc:"Settings of each plugin by its name, checked by the plugin itself; one of them is also FAIRLEAD_PLUGIN_<NAME>_<KEY>."`
 
-	VIPPools []netip.Prefix `key:"vip_pools" doc:"Prefixes from which service VIPs are allocated."`
+	VIPPools []netip.Prefix `key:"vip_pools" doc:"Prefixes of service VIPs. The first has those of the built-in services, near its end; none are allocated yet."`
 
 	DNS      DNS       `section:"dns."`
 	Services []Service `key:"services" default:"[]" live:"true" doc:"Services with instances on this node; as a flag or a variable: YAML or JSON text."`
@@ -54,8 +54,8 @@ type Node struct {
 type Cluster struct {
 	Name            string   `key:"name" doc:"Name of the cluster, the same on every node: 1 to 63 letters, digits, dots, underscores and hyphens. Packets of other clusters are dropped."`
 	Join            []string `key:"join" default:"[]" doc:"Nodes to contact first, host:port (port 7400 if absent); an own address in it is ignored."`
-	SecretFile      string   `key:"secret_file" doc:"File with the cluster's secrets, one a line, at least 32 bytes each; the first signs, all are trusted."`
-	Server          bool     `key:"server" doc:"Whether this node may take part in Raft."`
+	SecretFile      string   `key:"secret_file" doc:"File with the cluster's secrets, one a line, 32 to 256 bytes each, as fairlead keygen makes them; the first signs, all are trusted. Without it agents do not call each other."`
+	Server          bool     `key:"server" doc:"Whether this node may be a server, which keeps the store and takes part in Raft."`
 	BootstrapExpect int      `key:"bootstrap_expect" default:"-1 (automatic)" unit:"servers" doc:"Servers that form a new cluster together; 0 waits to be added, -1 is 1 if the join list and the peers file are empty and 0 otherwise."`
 }
 
@@ -68,7 +68,10 @@ type Gossip struct {
 
 // RPC is the listener for calls between agents, under mutual TLS.
 type RPC struct {
-	Listen Listen `key:"listen" default:"off without cluster.secret_file, else the address of gossip.bind with port 7401" doc:"Address for calls between agents (gRPC, mutual TLS), or off."`
+	Listen        Listen `key:"listen" default:"off without cluster.secret_file, else the address of gossip.bind with port 7401" doc:"Address for calls between agents (gRPC, mutual TLS), or off; it needs cluster.secret_file."`
+	MaxHandshakes int    `key:"max_handshakes" unit:"connections" doc:"Connections to rpc.listen that have not yet shown who they are, 1 to 4096; one more has the oldest closed."`
+	MaxFrameBytes int    `key:"max_frame_bytes" unit:"bytes" doc:"What agents take from each other in one piece, 65536 to 16777216; the same on all servers."`
+	MaxQueueBytes int    `key:"max_queue_bytes" unit:"bytes" doc:"What may wait for one server on one channel, 1048576 to 1073741824; what does not fit is lost, and Raft sends it again."`
 }
 
 // Raft holds the timings and the size of the consensus group.
@@ -76,12 +79,12 @@ type Raft struct {
 	Heartbeat time.Duration `key:"heartbeat" doc:"Time between two heartbeats of the leader; 10ms to 10s."`
 	Election  time.Duration `key:"election" doc:"Time without a leader after which a server stands for election; at least 5 heartbeats, at most 1m."`
 	Voters    int           `key:"voters" unit:"servers" doc:"Voters that the cluster aims at, an odd number from 1 to 9."`
-	Peers     []RaftPeer    `key:"peers" default:"[]" doc:"Static set of servers, the same on each of them; as a flag or a variable: YAML or JSON text."`
+	Peers     []RaftPeer    `key:"peers" default:"[]" doc:"Static set of 1 to 9 servers, the same on every node; a node that it does not name is no server and asks them. As a flag or a variable: YAML or JSON text."`
 }
 
 // RaftPeer is one server of a static set.
 type RaftPeer struct {
-	Name string         `key:"name" doc:"Node name of the server."`
+	Name string         `key:"name" doc:"The server's node.name."`
 	Addr netip.AddrPort `key:"addr" doc:"Its rpc.listen address as others reach it."`
 }
 

@@ -27,6 +27,7 @@ func Defaults() *Config {
 		Node:      Node{DataDir: "/var/lib/fairlead"},
 		Cluster:   Cluster{Name: "fairlead", Join: []string{}, Server: true, BootstrapExpect: AutomaticBootstrap},
 		Gossip:    Gossip{Bind: at(GossipPort), Profile: "lan"},
+		RPC:       RPC{MaxHandshakes: 32, MaxFrameBytes: 4 << 20, MaxQueueBytes: 64 << 20},
 		Raft:      Raft{Heartbeat: 100 * time.Millisecond, Election: time.Second, Voters: 3, Peers: []RaftPeer{}},
 		API:       API{Socket: "/run/fairlead/api.sock", Listen: ListenOn(at(7402))},
 		HTTP:      HTTP{Listen: ListenOn(at(7403))},

@@ -17,7 +17,7 @@ const (
 
 // reservedVariables are read by other parts of Fairlead and are no keys.
 func reservedVariables() []string {
-	return []string{"FAIRLEAD_API", "FAIRLEAD_PLUGIN_DIRS", "FAIRLEAD_BIN", "FAIRLEAD_TEST_SCALE"}
+	return []string{"FAIRLEAD_API", "FAIRLEAD_API_CACERT", "FAIRLEAD_API_CERT", "FAIRLEAD_API_KEY", "FAIRLEAD_PLUGIN_DIRS", "FAIRLEAD_BIN", "FAIRLEAD_TEST_SCALE"}
 }
 
 // loadEnviron reads the FAIRLEAD_* variables, keys before plugins' settings,

@@ -157,7 +157,7 @@ func TestEmptyWhereNoValueIsEmpty(t *testing.T) {
 func TestOffAndPortZero(t *testing.T) {
 	cfg, _, _ := mustLoad(t, sources{
 		file: "api: {socket: off, listen: off}\ngossip: {bind: 127.0.0.1:0}\ndataplane: off\n",
-		env:  []string{"FAIRLEAD_HTTP_LISTEN=off"}, args: []string{"--dns.listen=off", "--rpc.listen=[::1]:0"},
+		env:  []string{"FAIRLEAD_HTTP_LISTEN=off"}, args: []string{"--dns.listen=off", "--rpc.listen=[::1]:0", "--cluster.secret_file=/s"},
 	})
 	if !cfg.API.Listen.Off() || !cfg.HTTP.Listen.Off() || !cfg.DNS.Listen.Off() || cfg.API.SocketPath() != "" || len(cfg.Dataplane) != 0 {
 		t.Errorf("off is not off: %+v", cfg)
@@ -183,7 +183,7 @@ func TestListsInVariablesAndFlags(t *testing.T) {
 		}
 	}
 	cfg, origins, _ := mustLoad(t, sources{
-		file: "services: [{name: a, namespace: x, port: 1}]\nraft: {peers: [{name: a, addr: '10.0.0.1:7401'}]}",
+		file: "services: [{name: a, namespace: x, port: 1}]\nnode: {name: n2}\nraft: {peers: [{name: a, addr: '10.0.0.1:7401'}]}",
 		env:  []string{`FAIRLEAD_SERVICES=[{"name":"b","port":2}]`}, args: []string{"--raft.peers=- {name: n2, addr: '10.0.0.2:7401'}"},
 	})
 	if len(cfg.Services) != 1 || cfg.Services[0].Name != "b" || cfg.Services[0].Namespace != "default" {
@@ -236,7 +236,7 @@ func TestDerivedRPCListen(t *testing.T) {
 		{"cluster: {secret_file: /s}", "127.0.0.1:7401"},
 		{"cluster: {secret_file: /s}\ngossip: {bind: '10.0.0.1:7400', insecure: true}", "10.0.0.1:7401"},
 		{"cluster: {secret_file: /s}\nrpc: {listen: off}", "off"},
-		{"rpc: {listen: '127.0.0.1:1'}", "127.0.0.1:1"},
+		{"cluster: {secret_file: /s}\nrpc: {listen: '127.0.0.1:1'}", "127.0.0.1:1"},
 	} {
 		if cfg, _, _ := mustLoad(t, sources{file: tc.file}); cfg.RPC.Listen.String() != tc.want {
 			t.Errorf("%s: rpc.listen %s, want %s", tc.file, cfg.RPC.Listen, tc.want)
@@ -256,13 +256,10 @@ func TestUnreadableFile(t *testing.T) {
 
 func TestWarningsForWrittenKeysOnly(t *testing.T) {
 	_, _, warnings := mustLoad(t, sources{
-		file: "plugins: {l7: {listen: x}}\nservices: [{name: a, port: 1}]\nvip_pools: []\nnode: {name: a}\ncluster: {secret_file: ''}\n",
+		file: "plugins: {l7: {listen: x}}\nservices: [{name: a, port: 1}]\nvip_pools: []\nnode: {name: a}\ncluster: {bootstrap_expect: -1, server: true, secret_file: ''}\n",
 		env:  []string{"FAIRLEAD_RAFT_VOTERS=5"}, args: []string{"--dns.listen=off"},
 	})
 	want := []string{
-		testFile + ":5: cluster.secret_file is accepted but this version does not use it yet",
-		"env FAIRLEAD_RAFT_VOTERS: raft.voters is accepted but this version does not use it yet",
-		testFile + ":3: vip_pools is accepted but this version does not use it yet",
 		"flag --dns.listen: dns.listen is accepted but this version does not use it yet",
 	}
 	if !reflect.DeepEqual(warnings, want) {

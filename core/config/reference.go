@@ -77,7 +77,8 @@ func ReplaceTable(document []byte) ([]byte, error) {
 
 // Reference is the text of docs/config.md.
 func Reference() string {
-	return referenceHead + "\n" + tableBegin + "\n" + MarkdownTable() + tableEnd + "\n" +
+	head := strings.Replace(referenceHead, "@RESERVED@", "`"+strings.Join(reservedVariables(), "`, `")+"`", 1)
+	return head + "\n" + tableBegin + "\n" + MarkdownTable() + tableEnd + "\n" +
 		referenceEntries + "\n" + entryTable() + referenceTail
 }
 
@@ -100,7 +101,7 @@ A written value counts, also ` + "`0`, `false` and `\"\"`" + `. An absent key ha
 The file is strict: an unknown or repeated key, a value of another type, a second
 document, an alias or an anchor is an error that names file, line and column. So is
 an unknown ` + "`FAIRLEAD_*`" + ` variable, except those that other parts of Fairlead read:
-` + "`FAIRLEAD_API`, `FAIRLEAD_PLUGIN_DIRS`, `FAIRLEAD_BIN`, `FAIRLEAD_TEST_SCALE`" + `.
+@RESERVED@.
 
 ` + "`off`" + ` disables a listener. Port 0 asks for any free port, which is printed at the
 start. Durations carry their unit: ` + "`100ms`, `2s`, `1m`" + `. In variables and flags a list is

@@ -16,7 +16,7 @@ type Service struct {
 	Name      string           `key:"name" doc:"Name of the service: a DNS label."`
 	Port      uint16           `key:"port" doc:"The service's port on its VIP."`
 	Protocol  string           `key:"protocol" enum:"tcp,udp,both" doc:"Transport of the port; both captures it for tcp and for udp."`
-	VIP       netip.Addr       `key:"vip" default:"allocated" doc:"Its address, else one is allocated from vip_pools."`
+	VIP       netip.Addr       `key:"vip" default:"none" doc:"Its address. None is allocated from vip_pools yet."`
 	Intercept []netip.AddrPort `key:"intercept" default:"[]" doc:"Further addresses on this node that lead to the service."`
 	OnEmpty   string           `key:"on_empty" enum:"pass,refuse" doc:"What its intercept addresses do while it has no endpoint: pass lets a connection through untouched; a VIP always refuses."`
 	Balance   string           `key:"balance" enum:"default,random,round-robin,least-load,hash" doc:"How connections are shared out; default is the data plane's own choice."`

@@ -10,12 +10,12 @@ import (
 
 const full = `
 node: {name: "7", data_dir: "/a b: c", advertise: "fd00::1", in_memory: true}
-cluster: {name: "true", join: ["10.0.0.1", "null"], secret_file: '#s', server: false, bootstrap_expect: 0}
+cluster: {name: "true", join: ["10.0.0.1", "null"], secret_file: '#s', server: false, bootstrap_expect: -1}
 gossip: {bind: "[::]:7400", profile: wan, insecure: true}
-rpc: {listen: off}
+rpc: {listen: off, max_handshakes: 7, max_frame_bytes: 65536, max_queue_bytes: 1048576}
 raft: {heartbeat: 1500us, election: 90s, voters: 5, peers: [{name: a, addr: "10.0.0.1:1"}]}
 api: {socket: off, listen: "0.0.0.0:1", tls: {cert: c, key: k, client_ca: "é\U0001F600"}}
-store: {kind: etcd, endpoints: ["https://etcd:2379"]}
+store: {kind: embedded, tls: {cert: c, key: k, ca: a}}
 dataplane: off
 plugins:
   l7: {listen: x, n: 1, f: 3.0, e: 1e300, b: true, s: "0123", list: [1, {a: "\"\\\u2028\n"}], nested: {api_token: t0p}, password: hunter2, token_file: /t}
@@ -33,7 +33,8 @@ func fullSources() sources {
 }
 
 func TestOutputReadsAsTheSameConfig(t *testing.T) {
-	for name, s := range map[string]sources{"defaults": {file: "-"}, "full": fullSources()} {
+	etcd := sources{file: "cluster: {bootstrap_expect: 0}\nstore: {kind: etcd, endpoints: ['https://etcd:2379']}"}
+	for name, s := range map[string]sources{"defaults": {file: "-"}, "full": fullSources(), "etcd": etcd} {
 		cfg, _, _ := mustLoad(t, s)
 		y, err := cfg.YAML()
 		if err != nil {

@@ -9,14 +9,6 @@ import (
 // nothing uses yet. A part that gets built deletes its row.
 func unbuilt() []string {
 	return []string{
-		"cluster.secret_file",
-		"cluster.server",
-		"cluster.bootstrap_expect",
-		"rpc.",
-		"raft.",
-		"api.tls.",
-		"store.",
-		"vip_pools",
 		"dns.",
 	}
 }

@@ -34,7 +34,9 @@ func (v *validator) run() {
 	v.cluster()
 	v.gossip()
 	v.listeners()
+	v.rpc()
 	v.raft()
+	v.servers()
 	v.store()
 	v.dataplane()
 	v.vipPools()
@@ -52,6 +54,13 @@ func (v *validator) failf(path, format string, args ...any) {
 		return
 	}
 	v.errs = append(v.errs, &Error{Key: path, Origin: v.origins.Of(path), Message: fmt.Sprintf(format, args...)})
+}
+
+// warnf reports what works, but is hardly meant, about the key at path.
+func (v *validator) warnf(path, format string, args ...any) {
+	if !v.isBroken(path) {
+		v.warnings = append(v.warnings, fmt.Sprintf("%s: %s ", v.origins.Of(path), path)+fmt.Sprintf(format, args...))
+	}
 }
 
 // isBroken says whether the value at path, a list around it, an item in it, or
@@ -95,8 +104,7 @@ func (v *validator) node() {
 	case addr.Zone() != "":
 		v.failf("node.advertise", "is %s, but the zone %q means nothing on other hosts; set an address without a zone", n.Advertise, addr.Zone())
 	case !addr.IsLoopback() && v.cfg.Gossip.Bind.Addr().IsLoopback():
-		v.warnings = append(v.warnings, fmt.Sprintf("%s: node.advertise is %s, but gossip.bind %s listens on loopback only, so other hosts reach it only through a redirect; set gossip.bind",
-			v.origins.Of("node.advertise"), n.Advertise, v.cfg.Gossip.Bind))
+		v.warnf("node.advertise", "is %s, but gossip.bind %s listens on loopback only, so other hosts reach it only through a redirect; set gossip.bind", n.Advertise, v.cfg.Gossip.Bind)
 	case addr.IsLoopback() && v.cfg.Gossip.Bind.IsValid() && !v.cfg.Gossip.Bind.Addr().IsLoopback() && !v.cfg.Gossip.Bind.Addr().IsUnspecified():
 		v.failf("node.advertise", "is the loopback address %s, but gossip.bind %s does not listen there; set an address that reaches the bind address", n.Advertise, v.cfg.Gossip.Bind)
 	}
@@ -185,21 +193,6 @@ func (v *validator) raft() {
 	}
 	if r.Voters < 1 || r.Voters > 9 || r.Voters%2 == 0 {
 		v.failf("raft.voters", "is %d; set 1, 3, 5, 7 or 9: an even number of voters survives no more failures than one less", r.Voters)
-	}
-	names, addrs := map[string]int{}, map[netip.AddrPort]int{}
-	for i, p := range r.Peers {
-		path := fmt.Sprintf("raft.peers[%d]", i)
-		v.name(path+".name", p.Name)
-		if j, dup := names[p.Name]; dup {
-			v.failf(path+".name", "is %s, like that of raft.peers[%d]; names are unique", quote(p.Name), j)
-		}
-		if j, dup := addrs[p.Addr]; dup && p.Addr.IsValid() {
-			v.failf(path+".addr", "is %s, like that of raft.peers[%d]; addresses are unique", p.Addr, j)
-		}
-		names[p.Name], addrs[p.Addr] = i, i
-		if !p.Addr.IsValid() || p.Addr.Addr().IsUnspecified() || p.Addr.Port() == 0 {
-			v.failf(path+".addr", "is %s; set the server's rpc.listen address as others reach it, such as 10.9.0.1:7401", quote(addrText(p.Addr)))
-		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fairlead/fairlead/core/model"
 )
 
 // taken remembers what only one service may have.
@@ -32,6 +34,9 @@ func (v *validator) service(path string, s Service, t *taken) {
 	}
 	if !isLabel(s.Namespace) {
 		v.failf(join(path, "namespace"), "is %s; %s", quote(s.Namespace), labelRule)
+	}
+	if s.Namespace == model.BuiltinNamespace {
+		v.failf(join(path, "namespace"), "is %s, which has the services that the servers of the store publish themselves; set another one", s.Namespace)
 	}
 	full := s.Namespace + "/" + s.Name
 	if other, dup := t.names[full]; dup {

@@ -35,11 +35,17 @@ func Replace(path string, data []byte) error {
 		return err
 	}
 	// The rename is durable only once the directory is.
-	dir, err := os.Open(filepath.Dir(path))
+	return SyncNames(filepath.Dir(path))
+}
+
+// SyncNames makes what was created, renamed and removed in a directory outlast a
+// crash of the host.
+func SyncNames(dir string) error {
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Read returns a whole file of at most limit bytes; a larger one is an error.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -95,4 +96,15 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("split at %d it is %+v, %v, whole %+v, %v", at, out, err, whole, wholeErr)
 		}
 	})
+}
+
+func TestTheLogHasOneShortLineOfAnAnswer(t *testing.T) {
+	page := "503 Service Unavailable\n<html>\n\t<body>" + strings.Repeat("é ", 2000) + "</body>"
+	got := line(clip(page))
+	if !strings.HasPrefix(got, "503 Service Unavailable <html> <body>é é") || strings.ContainsAny(got, "\n\t") || len([]rune(got)) != maxLineRunes+1 {
+		t.Errorf("%d characters: %s", len([]rune(got)), got)
+	}
+	if got := line("200 OK\nfine"); got != "200 OK fine" {
+		t.Errorf("%q", got)
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,9 +136,13 @@ func TestAFileThatCannotBeReadOrWrittenStopsNothing(t *testing.T) {
 
 func TestHealthOutlivesTheProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "health.json")
-	addr := backends(t, 1)[0]
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
 	list := []Instance{
-		{Key: keyOf("up"), Addr: addr, Checks: []Check{{Kind: TCP, Interval: MinInterval}}},
+		{Key: keyOf("up"), Addr: netip.MustParseAddrPort(l.Addr().String()), Checks: []Check{{Kind: TCP, Interval: MinInterval}}},
 		{Key: keyOf("down"), Addr: closedPort(t), Checks: []Check{{Kind: TCP, Interval: MinInterval}}},
 	}
 	w := newWaiter()
@@ -154,7 +160,7 @@ func TestHealthOutlivesTheProcess(t *testing.T) {
 	start(t, Config{Path: path}).Close()
 
 	for i := range list {
-		list[i].Checks = []Check{{Kind: TCP, Interval: time.Hour}} // so that no probe comes in between
+		list[i].Checks = []Check{{Kind: TCP, Interval: time.Hour}} // so that a second probe does not come
 	}
 	r = start(t, Config{Path: path})
 	r.Set(list)
@@ -163,6 +169,7 @@ func TestHealthOutlivesTheProcess(t *testing.T) {
 	}
 	r.Close()
 
+	_ = l.Close() // a first probe may come at once
 	later := func() time.Time { return time.Now().Add(KeepFor + time.Minute) }
 	r = start(t, Config{Path: path, Now: later})
 	r.Set(list)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead/fairlead/core/metric"
 )
 
 // metrics is every metric of this package; docs/metrics.md explains them.
@@ -49,27 +51,14 @@ func (m *metrics) all() []prometheus.Collector {
 
 // register adds all metrics to r, or none.
 func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	for i, c := range m.all() {
-		if err := r.Register(c); err != nil {
-			for _, done := range m.all()[:i] {
-				r.Unregister(done)
-			}
-			return fmt.Errorf("health: register metrics: %w", err)
-		}
+	if err := metric.Register(r, m.all()...); err != nil {
+		return fmt.Errorf("health: register metrics: %w", err)
 	}
 	return nil
 }
 
 func (m *metrics) unregister(r prometheus.Registerer) {
-	if r == nil {
-		return
-	}
-	for _, c := range m.all() {
-		r.Unregister(c)
-	}
+	metric.Unregister(r, m.all()...)
 }
 
 func (m *metrics) probed(kind Kind, out outcome) {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 // result sorts the outcomes of probes, for metrics.
@@ -57,4 +58,16 @@ func clip(s string) string {
 		}
 		return -1 // also what controls a terminal in one character, or turns its line around
 	}, strings.ToValidUTF8(s, ""))
+}
+
+// maxLineRunes bounds what the log says of an answer, which may be a whole page.
+const maxLineRunes = 160
+
+// line makes one short line of an output.
+func line(output string) string {
+	text := strings.Join(strings.Fields(output), " ")
+	if utf8.RuneCountInString(text) <= maxLineRunes {
+		return text
+	}
+	return string([]rune(text)[:maxLineRunes]) + "…"
 }

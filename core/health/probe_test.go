@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -64,9 +65,7 @@ func once(t *testing.T, addr netip.AddrPort, c Check) CheckStatus {
 	t.Helper()
 	r := start(t, Config{})
 	defer r.Close()
-	if c.Interval == 0 {
-		c.Interval = 4 * time.Second
-	}
+	c.Interval = patience
 	if c.Timeout == 0 {
 		c.Timeout = c.Interval // for a busy machine
 	}
@@ -171,19 +170,16 @@ func TestHTTPAnswers(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			timeout := 4 * time.Second // for a busy machine
+			c := Check{Kind: HTTP, Path: "/healthz"}
 			if strings.Contains(test.output, "in time") {
-				timeout = 300 * time.Millisecond
+				c.Timeout = 300 * time.Millisecond
 			}
-			got := once(t, serve(t, test.server), Check{Kind: HTTP, Path: "/healthz", Interval: 4 * time.Second, Timeout: timeout})
+			got := once(t, serve(t, test.server), c)
 			if got.OK != test.ok || !strings.HasPrefix(got.Output, test.output) {
 				t.Errorf("it is ok=%v %.120q, want ok=%v %q", got.OK, got.Output, test.ok, test.output)
 			}
 			if len(got.Output) > MaxOutputBytes || !utf8.ValidString(got.Output) {
 				t.Errorf("the output has %d bytes", len(got.Output))
-			}
-			if got.Took > 5*time.Second {
-				t.Errorf("it took %s", got.Took)
 			}
 		})
 	}
@@ -283,17 +279,19 @@ func fullListener(t *testing.T) netip.AddrPort {
 		t.Fatal(err)
 	}
 	addr := netip.AddrPortFrom(netip.AddrFrom4(loopback), uint16(name.(*unix.SockaddrInet4).Port)) //nolint:gosec // a port
+	var all []*conn
 	for range 10 {
 		c, err := open(addr, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.close)
-		if done, _ := c.try(); !done {
-			return addr
-		}
+		all = append(all, c)
 	}
-	t.Fatal("the backlog does not fill")
+	// Which of them has the only place is not known at once on a busy machine.
+	await.For(t, "the backlog to be full", func() bool {
+		return slices.ContainsFunc(all, func(c *conn) bool { done, _ := c.try(); return done })
+	})
 	return addr
 }
 
@@ -315,9 +313,13 @@ func TestASocketConnectedToItselfIsNobody(t *testing.T) {
 	if _, err := f.conn.try(); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := f.conn.try(); !done {
-		t.Fatalf("it does not connect to itself: %v", err)
-	}
+	await.For(t, "it to be connected to itself", func() bool {
+		done, err := f.conn.try()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	})
 	if out := f.connected(nil); out.result != resultRefused {
 		t.Errorf("it is %+v, want refused", out)
 	}

@@ -257,7 +257,7 @@ func (r *Runner) finish(f *flight, out outcome) {
 	in := f.entry.of
 	ch := r.table.finish(f.entry, out, r.cfg.Now(), r.cfg.Rand.Float64())
 	if ch.toPassing+ch.toCritical > 0 {
-		r.cfg.Log.Info("instance changed", "instance", in.key.String(), "passing", in.passing(), "check", f.entry.id, "output", out.output)
+		r.cfg.Log.Info("instance changed", "instance", in.key.String(), "passing", in.passing(), "check", f.entry.id, "output", line(out.output))
 	}
 	r.note(ch)
 }

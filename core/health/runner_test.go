@@ -17,10 +17,11 @@ import (
 
 	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/port"
 )
 
 // patience bounds every wait of these tests; only a failing test takes it.
-const patience = 10 * time.Second
+const patience = await.Patience
 
 func keyOf(id string) InstanceKey {
 	return InstanceKey{Service: model.ServiceKey{Namespace: "default", Name: "web"}, ID: id}
@@ -75,16 +76,18 @@ func addrOf(t *testing.T, s *httptest.Server) netip.AddrPort {
 // closedPort is one where nobody listens.
 func closedPort(t *testing.T) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return netip.MustParseAddrPort(l.Addr().String())
+	return netip.MustParseAddrPort(port.Free(t))
 }
 
 func httpCheck(path string, interval time.Duration) Check {
 	return Check{Kind: HTTP, Path: path, Interval: interval, Timeout: interval}
+}
+
+// lenient is a check that a machine does not fail that runs something else for a while,
+// so that a probe is late now and then.
+func lenient(c Check) Check {
+	c.FailuresBeforeCritical = 100
+	return c
 }
 
 func TestAnInstanceFollowsItsChecks(t *testing.T) {
@@ -112,13 +115,16 @@ func TestAnInstanceFollowsItsChecks(t *testing.T) {
 		t.Errorf("the TCP check is %+v", c)
 	}
 	broken.Store(true)
-	got = w.until(t, r, in.Key, false)
-	if c := got.Checks[0]; c.OK || c.Output != "503 Service Unavailable: disk full\n" || c.Failures < 1 || c.Successes != 0 {
-		t.Errorf("the failing check is %+v", c)
-	}
-	if !got.Checks[1].Passing {
-		t.Errorf("the TCP check is %+v, want it passing still", got.Checks[1])
-	}
+	await.Until(t, func() string { // a probe that came late fails for another reason
+		got, _ := r.State(in.Key)
+		if c := got.Checks[0]; got.Passing || c.OK || c.Output != "503 Service Unavailable: disk full\n" || c.Failures < 1 || c.Successes != 0 {
+			return fmt.Sprintf("the failing check is %+v", c)
+		}
+		if !got.Checks[1].Passing {
+			return fmt.Sprintf("the TCP check is %+v, want it passing still", got.Checks[1])
+		}
+		return ""
+	})
 	broken.Store(false)
 	w.until(t, r, in.Key, true)
 	s.Close()
@@ -160,7 +166,7 @@ func TestHangingInstancesDoNotStopTheOthers(t *testing.T) {
 	for i := range 10 * room {
 		list = append(list, Instance{Key: keyOf(fmt.Sprint("hang", i)), Addr: hang, Checks: []Check{{Kind: HTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 50 * time.Millisecond}}})
 	}
-	list = append(list, Instance{Key: keyOf("up"), Addr: addrOf(t, s), Checks: []Check{httpCheck("/", 200*time.Millisecond)}})
+	list = append(list, Instance{Key: keyOf("up"), Addr: addrOf(t, s), Checks: []Check{lenient(httpCheck("/", 200*time.Millisecond))}})
 	r.Set(list)
 	w.until(t, r, keyOf("up"), true)
 	await.For(t, "every instance was probed", func() bool {
@@ -178,7 +184,7 @@ func TestHangingInstancesDoNotStopTheOthers(t *testing.T) {
 	}
 	began := time.Now()
 	r.Close()
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > patience {
 		t.Errorf("Close took %s", took)
 	}
 	// A reset takes a moment to be seen by the other side.
@@ -230,7 +236,7 @@ func TestCloseEndsProbesAndKeepsStates(t *testing.T) {
 		<-accepted
 		began := time.Now()
 		r.Close()
-		if took := time.Since(began); took > 2*time.Second {
+		if took := time.Since(began); took > patience {
 			t.Errorf("%s: Close took %s", kind, took)
 		}
 		if s, ok := r.State(keyOf("a")); !ok || s.Passing || !s.Checks[0].At.IsZero() {
@@ -270,7 +276,7 @@ func TestSettingTheSameAgainChangesNothing(t *testing.T) {
 	defer s.Close()
 	w := newWaiter()
 	r := start(t, Config{OnChange: w.onChange})
-	in := Instance{Key: keyOf("a"), Addr: addrOf(t, s), Checks: []Check{httpCheck("/", MinInterval)}}
+	in := Instance{Key: keyOf("a"), Addr: addrOf(t, s), Checks: []Check{lenient(httpCheck("/", MinInterval))}}
 	r.Set([]Instance{in})
 	first := w.until(t, r, in.Key, true)
 	calls := w.calls.Load()
@@ -327,7 +333,7 @@ func TestMetricsTellWhatIsChecked(t *testing.T) {
 	w := newWaiter()
 	r := start(t, Config{OnChange: w.onChange, Metrics: reg})
 	r.Set([]Instance{
-		{Key: keyOf("up"), Addr: addr, Checks: []Check{httpCheck("/", MinInterval), {Kind: TCP, Interval: MinInterval}}},
+		{Key: keyOf("up"), Addr: addr, Checks: []Check{lenient(httpCheck("/", MinInterval)), lenient(Check{Kind: TCP, Interval: MinInterval})}},
 		{Key: keyOf("down"), Addr: closedPort(t), Checks: []Check{{Kind: TCP, Interval: MinInterval}}},
 	})
 	w.until(t, r, keyOf("up"), true)

@@ -51,7 +51,7 @@ func newAuthority(cluster string, s Secret) (*authority, error) {
 }
 
 // issue makes a certificate for a node, with a key that nobody else ever has.
-func (a *authority) issue(cluster, node string, now time.Time) (*tls.Certificate, error) {
+func (a *authority) issue(cluster string, node Node, now time.Time) (*tls.Certificate, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("identity: %w", err)
@@ -61,8 +61,8 @@ func (a *authority) issue(cluster, node string, now time.Time) (*tls.Certificate
 		return nil, fmt.Errorf("identity: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: node}, NotBefore: now.Add(-Lifetime / 2), NotAfter: now.Add(Lifetime / 2),
-		URIs: []*url.URL{nodeURI(cluster, node)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		SerialNumber: serial, Subject: pkix.Name{CommonName: node.Name}, NotBefore: now.Add(-Lifetime / 2), NotAfter: now.Add(Lifetime / 2),
+		URIs: []*url.URL{nodeURI(cluster, node.ID)}, DNSNames: []string{node.Name}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, public, a.key)
@@ -76,8 +76,8 @@ func (a *authority) issue(cluster, node string, now time.Time) (*tls.Certificate
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: crypto.Signer(private), Leaf: leaf}, nil
 }
 
-func nodeURI(cluster, node string) *url.URL {
-	return &url.URL{Scheme: "fairlead", Host: "cluster", Path: "/" + cluster + "/node/" + node}
+func nodeURI(cluster, id string) *url.URL {
+	return &url.URL{Scheme: "fairlead", Host: "cluster", Path: "/" + cluster + "/node/" + id}
 }
 
 // The errors of a connection that was not made, as this side found out.
@@ -90,22 +90,22 @@ var (
 
 // verify returns the node that a certificate is of, if one of the authorities
 // signed it.
-func verify(all []*authority, cluster string, leaf *x509.Certificate, now time.Time) (node string, err error) {
+func verify(all []*authority, cluster string, leaf *x509.Certificate, now time.Time) (Node, error) {
 	for _, a := range all {
 		if !bytes.Equal(leaf.RawIssuer, a.cert.RawSubject) || leaf.CheckSignatureFrom(a.cert) != nil {
 			continue
 		}
 		if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
-			return "", fmt.Errorf("%w: it is good from %s to %s, and here it is %s", ErrTime, leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+			return Node{}, fmt.Errorf("%w: it is good from %s to %s, and here it is %s", ErrTime, leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 		}
-		if leaf.NotAfter.Sub(leaf.NotBefore) > Lifetime || leaf.IsCA || len(leaf.URIs) != 1 {
-			return "", fmt.Errorf("%w: it is not of the kind that agents make", ErrStranger)
+		if leaf.NotAfter.Sub(leaf.NotBefore) > Lifetime || leaf.IsCA || len(leaf.URIs) != 1 || len(leaf.DNSNames) != 1 {
+			return Node{}, fmt.Errorf("%w: it is not of the kind that agents make", ErrStranger)
 		}
-		node, ok := strings.CutPrefix(leaf.URIs[0].Path, nodeURI(cluster, "").Path)
-		if !ok || node == "" || leaf.URIs[0].String() != nodeURI(cluster, node).String() {
-			return "", fmt.Errorf("%w: it names %s", ErrStranger, leaf.URIs[0])
+		id, ok := strings.CutPrefix(leaf.URIs[0].Path, nodeURI(cluster, "").Path)
+		if !ok || id == "" || leaf.URIs[0].String() != nodeURI(cluster, id).String() {
+			return Node{}, fmt.Errorf("%w: it names %s", ErrStranger, leaf.URIs[0])
 		}
-		return node, nil
+		return Node{ID: id, Name: leaf.DNSNames[0]}, nil
 	}
-	return "", ErrStranger
+	return Node{}, ErrStranger
 }

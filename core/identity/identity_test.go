@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -23,7 +24,7 @@ func secret(t *testing.T, n int) Secret {
 	return s[0]
 }
 
-func TestParse(t *testing.T) {
+func TestRequirement68Secrets(t *testing.T) {
 	good, err := Generate(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -40,6 +41,7 @@ func TestParse(t *testing.T) {
 		strings.Repeat(good, 6):            "at most 256",
 		good + " x":                        "white space",
 		good + "\x07":                      "control characters",
+		"\ufeff" + good:                    "not seen", // as editors put it at the beginning of a file
 		good + "\xff":                      "no UTF-8",
 		strings.Repeat("ab", 20):           "fewer than 10 different",
 		"please-ChangeMe-abcdefghijklmnop": "placeholder",
@@ -63,7 +65,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestReadFile(t *testing.T) {
+func TestRequirement68Files(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "secret")
 	text, _ := Generate(rand.Reader)
@@ -79,8 +81,12 @@ func TestReadFile(t *testing.T) {
 			t.Errorf("mode %o: %v, %v, %v", mode, s, warnings, err)
 		}
 	}
-	for _, bad := range []string{dir, filepath.Join(dir, "none"), "/dev/null"} {
-		if _, _, err := ReadFile(bad); !errors.Is(err, ErrSecret) {
+	pipe := filepath.Join(dir, "pipe") // that nobody writes to
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for bad, want := range map[string]string{dir: "no regular file", filepath.Join(dir, "none"): "keygen", "/dev/null": "no regular file", pipe: "no regular file"} {
+		if _, _, err := ReadFile(bad); !errors.Is(err, ErrSecret) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -115,7 +121,7 @@ type end struct {
 func node(t *testing.T, cluster, id string, secrets ...Secret) end {
 	t.Helper()
 	c := &clock{time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)}
-	k, err := NewKeeper(cluster, id, secrets, c.now)
+	k, err := NewKeeper(cluster, Node{ID: "id-of-" + id, Name: id}, secrets, c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +129,7 @@ func node(t *testing.T, cluster, id string, secrets ...Secret) end {
 }
 
 // connect makes a connection and returns whom each side sees, and what each says.
-func connect(t *testing.T, client *tls.Config, server end) (seen string, clientErr, serverErr error) {
+func connect(t *testing.T, client *tls.Config, server end) (seen Node, clientErr, serverErr error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -159,7 +165,7 @@ func connect(t *testing.T, client *tls.Config, server end) (seen string, clientE
 	return seen, clientErr, <-said
 }
 
-func TestConnections(t *testing.T) {
+func TestRequirement69Connections(t *testing.T) {
 	one, two := secret(t, 1), secret(t, 2)
 	for name, c := range map[string]struct {
 		client, server end
@@ -194,15 +200,15 @@ func TestConnections(t *testing.T) {
 				if !errors.Is(serverErr, c.serv) || !strings.Contains(Explain(clientErr).Error(), "its log says why") {
 					t.Errorf("the server says %v, want %v; the client says %v", serverErr, c.serv, Explain(clientErr))
 				}
-			case clientErr != nil || serverErr != nil || seen != "a":
-				t.Errorf("%v, %v, it is %q", clientErr, serverErr, seen)
+			case clientErr != nil || serverErr != nil || seen != (Node{ID: "id-of-a", Name: "a"}):
+				t.Errorf("%v, %v, it is %+v", clientErr, serverErr, seen)
 			}
 		})
 	}
 }
 
 // Without a certificate, and with one of the right CA for something else.
-func TestStrangers(t *testing.T) {
+func TestRequirement69Strangers(t *testing.T) {
 	server := node(t, "prod", "b", secret(t, 1))
 	_, _, err := connect(t, &tls.Config{InsecureSkipVerify: true}, server)
 	if err == nil || !strings.Contains(err.Error(), "didn't provide a certificate") {
@@ -216,7 +222,7 @@ func TestStrangers(t *testing.T) {
 }
 
 // A session is resumed only by somebody who is believed now.
-func TestResumedSessionsAreVerified(t *testing.T) {
+func TestRequirement69ResumedSessionsAreVerified(t *testing.T) {
 	one, two := secret(t, 1), secret(t, 2)
 	server, client := node(t, "prod", "b", one), node(t, "prod", "a", one)
 	conf := server.Server()
@@ -281,7 +287,7 @@ func TestRotation(t *testing.T) {
 			}
 			for _, from := range nodes {
 				for _, to := range nodes {
-					if _, clientErr, serverErr := connect(t, from.Client(to.node), to); clientErr != nil || serverErr != nil {
+					if _, clientErr, serverErr := connect(t, from.Client(to.node.Name), to); clientErr != nil || serverErr != nil {
 						t.Fatalf("%s to %s, at %d secrets of %s: %v, %v", from.node, to.node, len(secrets), n.node, clientErr, serverErr)
 					}
 				}

@@ -12,22 +12,29 @@ import (
 // Keeper has a node's certificate and knows whom to believe. Its methods may be
 // called from any goroutine; it has none of its own.
 type Keeper struct {
-	cluster, node string
-	now           func() time.Time
+	cluster string
+	node    Node
+	now     func() time.Time
 
 	mu          sync.Mutex
 	authorities []*authority // the first one signs
+	generation  uint64       // how often that changed
 	cert        *tls.Certificate
 	renewAt     time.Time
 }
 
+// Node is who an agent says that it is: its id, which is that of its data directory
+// in hexadecimal, and its name. Names are what people configure, ids are for all time.
+type Node struct{ ID, Name string }
+
 // NewKeeper returns the keeper of a node. Now is the wall clock.
-func NewKeeper(cluster, node string, secrets []Secret, now func() time.Time) (*Keeper, error) {
+func NewKeeper(cluster string, node Node, secrets []Secret, now func() time.Time) (*Keeper, error) {
 	k := &Keeper{cluster: cluster, node: node, now: now}
 	return k, k.SetSecrets(secrets)
 }
 
-// SetSecrets changes the secrets: of new connections from now on. Open ones stay.
+// SetSecrets changes the secrets: of new connections from now on. Open ones stay,
+// until those who have them ask StillBelieved.
 func (k *Keeper) SetSecrets(secrets []Secret) error {
 	if len(secrets) == 0 {
 		return fmt.Errorf("%w: there is none", ErrSecret)
@@ -48,7 +55,23 @@ func (k *Keeper) SetSecrets(secrets []Secret) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.authorities, k.cert, k.renewAt = all, cert, now.Add(Lifetime/4)
+	k.generation++
 	return nil
+}
+
+// Generation counts how often the secrets were set: connections of another one
+// may have been made with a certificate that others believe no longer.
+func (k *Keeper) Generation() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.generation
+}
+
+// StillBelieved reports whether one of the secrets is still the one with which a
+// connection was made. That its certificate has run out since plays no part.
+func (k *Keeper) StillBelieved(s tls.ConnectionState) bool {
+	_, err := k.Peer(s)
+	return err == nil || errors.Is(err, ErrTime)
 }
 
 // certificate returns the node's certificate, a new one from half of its time
@@ -69,9 +92,9 @@ func (k *Keeper) certificate() (*tls.Certificate, error) {
 }
 
 // Peer returns the node at the other end of a connection that was verified.
-func (k *Keeper) Peer(s tls.ConnectionState) (node string, err error) {
+func (k *Keeper) Peer(s tls.ConnectionState) (Node, error) {
 	if len(s.PeerCertificates) == 0 {
-		return "", ErrNoCertificate
+		return Node{}, ErrNoCertificate
 	}
 	k.mu.Lock()
 	all := k.authorities
@@ -97,9 +120,9 @@ func (k *Keeper) Server() *tls.Config {
 	}
 }
 
-// Client returns the configuration of a connection to a node; to any of the
-// cluster if node is empty.
-func (k *Keeper) Client(node string) *tls.Config {
+// Client returns the configuration of a connection to the node of a name; to any of
+// the cluster if that is empty.
+func (k *Keeper) Client(name string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -109,8 +132,8 @@ func (k *Keeper) Client(node string) *tls.Config {
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			got, err := k.Peer(s)
-			if err == nil && node != "" && got != node {
-				err = fmt.Errorf("%w: it is %s, and %s was meant", ErrOtherNode, got, node)
+			if err == nil && name != "" && got.Name != name {
+				err = fmt.Errorf("%w: it is %s, and %s was meant", ErrOtherNode, got.Name, name)
 			}
 			return err
 		},

@@ -8,15 +8,32 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"unicode"
 	"unicode/utf8"
+	"unique"
 )
 
-// Secret is one line of a secret file. It prints as its length only.
-type Secret struct{ text string }
+// Secret is one line of a secret file. It prints as its length only. Equal ones
+// are equal.
+type Secret struct {
+	// A handle, as fmt asks no method of a field that is not exported: in one of
+	// another struct it would print a text, and prints an address of this.
+	handle unique.Handle[string]
+}
+
+func secretOf(text string) Secret { return Secret{unique.Make(text)} }
+
+func (s Secret) text() string {
+	if s == (Secret{}) {
+		return ""
+	}
+	return s.handle.Value()
+}
 
 // Bounds of a secret, in bytes.
 const (
@@ -30,10 +47,10 @@ const (
 var ErrSecret = errors.New("identity: the secret cannot be used")
 
 // String hides the secret.
-func (s Secret) String() string { return fmt.Sprintf("secret of %d bytes", len(s.text)) }
+func (s Secret) String() string { return fmt.Sprintf("secret of %d bytes", len(s.text())) }
 
-// GoString hides the secret.
-func (s Secret) GoString() string { return s.String() }
+// Format implements fmt.Formatter: it hides the secret under every verb.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // Generate returns a line for a secret file: 32 random bytes, as base64url.
 func Generate(random io.Reader) (string, error) {
@@ -46,8 +63,11 @@ func Generate(random io.Reader) (string, error) {
 
 // ReadFile reads a secret file. Warnings are about who else can read it.
 func ReadFile(path string) (secrets []Secret, warnings []string, err error) {
-	f, err := os.Open(path)
-	if err != nil {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that nobody writes to would be waited for
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fmt.Errorf("%w: %w: bring it from another node, or make the first with `fairlead keygen --out %s`", ErrSecret, err, path)
+	case err != nil:
 		return nil, nil, fmt.Errorf("%w: %w", ErrSecret, err)
 	}
 	defer f.Close()
@@ -81,10 +101,10 @@ func Parse(data []byte) ([]Secret, error) {
 		if why := weak(text); why != "" {
 			return nil, fmt.Errorf("%w: line %d %s; `fairlead keygen` makes one", ErrSecret, i+1, why)
 		}
-		if slices.Contains(out, Secret{text}) {
+		if slices.Contains(out, secretOf(text)) {
 			return nil, fmt.Errorf("%w: line %d is there twice", ErrSecret, i+1)
 		}
-		out = append(out, Secret{text})
+		out = append(out, secretOf(text))
 	}
 	if len(out) > maxSecrets {
 		return nil, fmt.Errorf("%w: there are %d, at most %d are of use: remove the oldest", ErrSecret, len(out), maxSecrets)
@@ -108,8 +128,8 @@ func weak(text string) string {
 		return fmt.Sprintf("has %d bytes; at most %d are taken", len(text), MaxSecretBytes)
 	case !utf8.ValidString(text):
 		return "is no UTF-8 text"
-	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
-		return "has white space or control characters in it"
+	case strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }):
+		return "has white space or control characters in it, or others that are not seen"
 	case len(distinct) < 10:
 		return "has fewer than 10 different characters"
 	case slices.ContainsFunc([]string{"changeme", "change-me", "change_me", "replace-me", "replaceme", "your-secret", "placeholder", "0123456789abcdef0123456789abcdef"}, func(p string) bool {
@@ -122,7 +142,7 @@ func weak(text string) string {
 
 // derive makes key material of a secret for one purpose.
 func (s Secret) derive(cluster, purpose string, size int) ([]byte, error) {
-	key, err := hkdf.Key(sha256.New, []byte(s.text), []byte("fairlead/"+cluster), purpose, size)
+	key, err := hkdf.Key(sha256.New, []byte(s.text()), []byte("fairlead/"+cluster), purpose, size)
 	if err != nil {
 		return nil, fmt.Errorf("identity: %w", err)
 	}

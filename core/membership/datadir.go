@@ -64,6 +64,19 @@ func openDataDir(path string, random io.Reader) (*dataDir, error) {
 	return d, nil
 }
 
+// LockDataDir keeps agents out of a data directory until it is released, for who
+// changes it from outside; a missing one is made. It fails if an agent has it.
+func LockDataDir(path string) (release func() error, err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("%w %s cannot be created: %w", ErrDataDir, path, err)
+	}
+	lock, err := lockDir(path)
+	if err != nil {
+		return nil, err
+	}
+	return lock.Close, nil
+}
+
 // lockDir takes the lock that keeps a second agent out. The kernel drops it
 // when the process ends, however it ends.
 func lockDir(path string) (*os.File, error) {

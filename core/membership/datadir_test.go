@@ -143,3 +143,26 @@ func TestRemedyIsWhatTheDiskNeeds(t *testing.T) {
 		}
 	}
 }
+
+// Who changes a data directory from outside and an agent keep each other out.
+func TestLockDataDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	release, err := LockDataDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openDataDir(dir, rand.Reader); !errors.Is(err, ErrDataDir) || !strings.Contains(err.Error(), "in use by pid") {
+		t.Errorf("an agent opened it: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := openDataDir(dir, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if _, err := LockDataDir(dir); !errors.Is(err, ErrDataDir) {
+		t.Errorf("an agent has it: %v", err)
+	}
+}

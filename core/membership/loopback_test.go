@@ -53,14 +53,14 @@ func TestRealSockets(t *testing.T) {
 	b := startReal(t, func(c *membership.Config) { c.Name, c.Join = "b", join })
 	c := startReal(t, func(c *membership.Config) { c.Name, c.Join = "c", join })
 	all := []*node{seed, b, c}
-	await.Within(t, 5*time.Second, "3 nodes see each other", func() bool {
+	await.For(t, "3 nodes see each other", func() bool {
 		return seed.Snapshot().Live() == 3 && b.Snapshot().Live() == 3 && c.Snapshot().Live() == 3
 	})
 	definition := bytes.Repeat([]byte("x"), 200_000)
 	if err := b.SetRecord(definition, []byte{1}); err != nil {
 		t.Fatal(err)
 	}
-	await.Within(t, 10*time.Second, "all have the definition", func() bool {
+	await.For(t, "all have the definition", func() bool {
 		for _, n := range all {
 			if m, _ := n.Snapshot().Find(b.id()); !bytes.Equal(m.Definition, definition) {
 				return false
@@ -74,9 +74,10 @@ func TestRealSockets(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	if m, _ := seed.Snapshot().Find(c.id()); m.Value.State != model.StateLeft {
-		t.Errorf("after its leave c is %v", m.Value)
-	}
+	await.For(t, "c to be seen as left", func() bool { // what it sent last may still be in a queue
+		m, _ := seed.Snapshot().Find(c.id())
+		return m.Value.State == model.StateLeft
+	})
 	for _, socket := range []string{"udp", "tcp"} {
 		for _, direction := range []string{"in", "out"} {
 			if seed.metric(t, "bytes_total", socket, direction) == 0 {
@@ -131,6 +132,10 @@ func TestStartRefusesBadConfig(t *testing.T) {
 	}
 }
 
+// unprobed has a node probe nobody: on a machine that runs something else meanwhile,
+// the others would be suspected for a moment, which is an event.
+func unprobed(c *membership.Config) { c.Swim.ProbePeriod = time.Hour }
+
 // abuse is what a stranger, or a broken peer, may send.
 type abuse struct {
 	rng   *rand.Rand
@@ -184,11 +189,15 @@ func (a *abuse) packet() []byte {
 
 func TestAbuseIsCountedAndChangesNothing(t *testing.T) {
 	n := startReal(t, func(c *membership.Config) {
+		unprobed(c)
 		c.Swim.StreamTimeout = 2 * time.Second
 		c.Log = nil
 	})
-	peer := startReal(t, func(c *membership.Config) { c.Name, c.Join = "peer", []string{n.addr.String()} })
-	await.Within(t, 5*time.Second, "two nodes", func() bool { return n.Snapshot().Live() == 2 && peer.Snapshot().Live() == 2 })
+	peer := startReal(t, func(c *membership.Config) {
+		unprobed(c)
+		c.Name, c.Join = "peer", []string{n.addr.String()}
+	})
+	await.For(t, "two nodes", func() bool { return n.Snapshot().Live() == 2 && peer.Snapshot().Live() == 2 })
 	before := n.Snapshot()
 
 	a := newAbuse(n)
@@ -202,20 +211,34 @@ func TestAbuseIsCountedAndChangesNothing(t *testing.T) {
 		for i := range packets {
 			packets[i] = a.packet()
 		}
-		accounted := func() float64 { return n.metric(t, "rejected_total") + n.metric(t, "dropped_total", "queue-full") }
+		looks := uint64(0)
+		accounted := func() float64 {
+			looks++
+			return n.metric(t, "rejected_total") + n.metric(t, "dropped_total", "queue-full")
+		}
 		var was, is runtime.MemStats
 		runtime.ReadMemStats(&was)
+		for range 10 {
+			accounted()
+		}
+		runtime.ReadMemStats(&is)
+		ofLook := (is.TotalAlloc - was.TotalAlloc) / looks // the slower the machine, the more of them
+		looks, was = 0, is
+		waiting := 0 // bytes that the socket may hold
 		for i, p := range packets {
+			const socketBytes = 128 << 10 // less than any kernel's default; what does not fit is lost
+			if waiting += len(p) + 1024; waiting > socketBytes {
+				await.For(t, "packets so far are accounted for", func() bool { return accounted() >= float64(i) })
+				waiting = len(p) + 1024
+			}
 			if _, err := conn.Write(p); err != nil {
 				t.Fatal(err)
 			}
-			if i%200 == 199 { // never more than the socket buffer holds
-				await.Within(t, 10*time.Second, "packets so far are accounted for", func() bool { return accounted() >= float64(i+1) })
-			}
 		}
+		await.For(t, "all packets are accounted for", func() bool { return accounted() >= float64(len(packets)) })
 		runtime.ReadMemStats(&is)
-		await.Within(t, 10*time.Second, "all packets are accounted for", func() bool { return accounted() >= float64(len(packets)) })
-		each := (is.TotalAlloc - was.TotalAlloc) / uint64(len(packets))
+		taken := is.TotalAlloc - was.TotalAlloc
+		each := (taken - min(taken, looks*ofLook)) / uint64(len(packets))
 		t.Logf("%d packets: %v rejected, %v dropped, %d bytes allocated for each",
 			len(packets), n.metric(t, "rejected_total"), n.metric(t, "dropped_total", "queue-full"), each)
 		if each > 64<<10 {
@@ -256,7 +279,7 @@ func TestAbuseIsCountedAndChangesNothing(t *testing.T) {
 		}
 		// The node ends every stream by itself.
 		for _, conn := range idle {
-			if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.Copy(io.Discard, conn); errors.Is(err, net.ErrClosed) || isTimeout(err) {
@@ -264,7 +287,7 @@ func TestAbuseIsCountedAndChangesNothing(t *testing.T) {
 			}
 		}
 		runtime.ReadMemStats(&is)
-		await.Within(t, 5*time.Second, "all streams are counted", func() bool { return ended() >= base+float64(streams) })
+		await.For(t, "all streams are counted", func() bool { return ended() >= base+float64(streams) })
 		each := (is.TotalAlloc - was.TotalAlloc) / uint64(streams)
 		t.Logf("%d streams, %d bytes allocated for each", streams, each)
 		if each > 64<<10 {
@@ -296,5 +319,9 @@ func TestIdleStreamsDoNotKeepOthersOut(t *testing.T) {
 		defer conn.Close()
 	}
 	b := startReal(t, func(c *membership.Config) { c.Name, c.Join = "b", []string{n.addr.String()} })
-	await.Within(t, time.Second, "a node joins although 100 streams say nothing", func() bool { return b.Snapshot().Live() == 2 })
+	await.Within(t, scale.Bound(time.Second, await.Patience), "a node joins although 100 streams say nothing", func() bool { return b.Snapshot().Live() == 2 })
+	// Also where a node that keeps them would have time to lose patience with them.
+	if refused := n.metric(t, "streams_total", "refused-here"); refused != 0 {
+		t.Errorf("%v streams were refused for others that say nothing", refused)
+	}
 }

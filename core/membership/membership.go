@@ -72,6 +72,9 @@ type call struct {
 	done chan struct{}
 }
 
+// Rejoins reports whether an earlier run knew other members.
+func (m *Membership) Rejoins() bool { return len(m.earlier) > 0 }
+
 // Start opens the data directory, binds the gossip address and joins. It
 // returns before anybody answered: a node without a cluster keeps trying.
 func Start(cfg Config) (*Membership, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fairlead/fairlead/core/metric"
 	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/core/swim"
 	"github.com/fairlead/fairlead/core/swim/wire"
@@ -106,27 +107,14 @@ func (m *metrics) traffic(direction, socket string) traffic {
 
 // register adds all metrics to r, or none.
 func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	for i, c := range m.all {
-		if err := r.Register(c); err != nil {
-			for _, done := range m.all[:i] {
-				r.Unregister(done)
-			}
-			return fmt.Errorf("membership: register metrics: %w", err)
-		}
+	if err := metric.Register(r, m.all...); err != nil {
+		return fmt.Errorf("membership: register metrics: %w", err)
 	}
 	return nil
 }
 
 func (m *metrics) unregister(r prometheus.Registerer) {
-	if r == nil {
-		return
-	}
-	for _, c := range m.all {
-		r.Unregister(c)
-	}
+	metric.Unregister(r, m.all...)
 }
 
 func (m *metrics) reject(err error) { m.rejected.WithLabelValues(rejectReason(err)).Inc() }

@@ -15,6 +15,16 @@ var ErrServiceKey = errors.New("model: bad service name")
 // DefaultNamespace is that of a service whose name has none.
 const DefaultNamespace = "default"
 
+// BuiltinNamespace is that of the services that the servers of the store publish
+// themselves. Nobody else may register one in it.
+const BuiltinNamespace = "raft"
+
+// LeaderService is the built-in service that leads to the server that leads.
+func LeaderService() ServiceKey { return ServiceKey{Namespace: BuiltinNamespace, Name: "leader"} }
+
+// ServersService is the built-in service that leads to any server.
+func ServersService() ServiceKey { return ServiceKey{Namespace: BuiltinNamespace, Name: "servers"} }
+
 // ServiceKey names a service.
 type ServiceKey struct {
 	Namespace string
@@ -102,11 +112,17 @@ const (
 	InstanceDrained  InstanceState = 3 // its drain time is over
 )
 
-// ParseServiceKey reads "name" or "namespace/name".
+// ParseServiceKey reads "name", "namespace/name", or "name.namespace" as DNS has it: a
+// service's name has no dot.
 func ParseServiceKey(s string) (ServiceKey, error) {
 	ns, name, both := strings.Cut(s, "/")
 	if !both {
-		ns, name = DefaultNamespace, s
+		if name, ns, both = strings.Cut(s, "."); !both {
+			ns = DefaultNamespace
+		}
+		if strings.Contains(ns, ".") {
+			return ServiceKey{}, fmt.Errorf("%w %q: want NAME.NAMESPACE, without what follows in DNS", ErrServiceKey, s)
+		}
 	}
 	if ns == "" || name == "" || strings.Contains(name, "/") {
 		return ServiceKey{}, fmt.Errorf("%w %q: want NAME or NAMESPACE/NAME", ErrServiceKey, s)

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead/fairlead/core/metric"
 )
 
 // Metrics is every metric of this package; docs/metrics.md explains them.
@@ -29,22 +31,15 @@ func (m *Metrics) all() []prometheus.Collector {
 
 // Register adds all metrics to r, or none.
 func (m *Metrics) Register(r prometheus.Registerer) error {
-	for i, c := range m.all() {
-		if err := r.Register(c); err != nil {
-			for _, done := range m.all()[:i] {
-				r.Unregister(done)
-			}
-			return fmt.Errorf("observe: register metrics: %w", err)
-		}
+	if err := metric.Register(r, m.all()...); err != nil {
+		return fmt.Errorf("observe: register metrics: %w", err)
 	}
 	return nil
 }
 
 // Unregister removes all metrics from r.
 func (m *Metrics) Unregister(r prometheus.Registerer) {
-	for _, c := range m.all() {
-		r.Unregister(c)
-	}
+	metric.Unregister(r, m.all()...)
 }
 
 // Verdicts are the words that a flow's verdict may be; another one is a later

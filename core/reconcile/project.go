@@ -98,6 +98,7 @@ func (p *projector) hash(s *dataplane.Service) uint64 {
 		number(headers)
 	}
 	number(uint64(s.DrainTime))
+	number(uint64(s.Since))
 	return h.Sum64()
 }
 
@@ -108,7 +109,7 @@ func projectService(s *view.Service) *dataplane.Service {
 	d := &s.Definition
 	out := &dataplane.Service{
 		Key: dataplane.Key(s.Key), Frontends: frontends(d), Balance: dataplane.Balance(d.Balance),
-		Hosts: slices.Clone(d.Hosts), DrainTime: d.DrainTime,
+		Hosts: slices.Clone(d.Hosts), DrainTime: d.DrainTime, Since: s.Since,
 	}
 	if d.Affinity > 0 {
 		out.Affinity = dataplane.Affinity{ByClient: true, TTL: d.Affinity}

@@ -40,7 +40,7 @@ func TestProject(t *testing.T) {
 	vip, icpt := netip.MustParseAddr("10.200.0.10"), netip.MustParseAddrPort("127.0.0.1:8001")
 	want := dataplane.Service{
 		Key: dataplane.Key(key("web")), Balance: dataplane.BalanceHash, Affinity: dataplane.Affinity{ByClient: true, TTL: time.Hour},
-		Hosts: []string{"www"}, DrainTime: time.Minute,
+		Hosts: []string{"www"}, DrainTime: time.Minute, Since: 1,
 		Routes: []dataplane.Route{{Host: "h", PathPrefix: "/p", Headers: map[string]string{"a": "1", "b": "2"}, Methods: []string{"GET"}}},
 		Frontends: []dataplane.Frontend{
 			{Addr: netip.AddrPortFrom(vip, 80), Protocol: dataplane.TCP, Kind: dataplane.FrontendVIP},
@@ -94,6 +94,7 @@ func TestEveryPartOfAServiceCounts(t *testing.T) {
 		func(s *model.Service) { s.Affinity = time.Minute },
 		func(s *model.Service) { s.Hosts = []string{"w", "ww"} },
 		func(s *model.Service) { s.DrainTime = time.Second },
+		func(s *model.Service) { s.Registered = 2 },
 		func(s *model.Service) { s.Routes[0].Host = "g" },
 		func(s *model.Service) { s.Routes[0].Headers["a"] = "2" },
 		func(s *model.Service) { s.Routes[0].Methods = nil },

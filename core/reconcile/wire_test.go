@@ -202,7 +202,7 @@ func (p *puller) until(kind string) {
 func TestProviderThatPulls(t *testing.T) {
 	v := newViews(view.Exchanged)
 	v.apply(runs(2, passing, "web"))
-	source := reconcile.NewSource(reconcile.Config{Session: session(), Views: v, Tick: 50 * time.Millisecond, Deadline: 300 * time.Millisecond})
+	source := reconcile.NewSource(reconcile.Config{Session: session(), Views: v, Tick: 50 * time.Millisecond, Deadline: 5 * time.Second}) // it takes part itself, as soon as it can
 	p := newPuller(t, source)
 	p.follow()
 	if got := p.take(true); got != "snapshot" {

@@ -37,6 +37,9 @@ func Decode(b []byte) (Definition, error) {
 			}
 			d.Instances = append(d.Instances, model.Instance{Weight: 1})
 			return f.into(instance(&d.Instances[len(d.Instances)-1]))
+		case 5:
+			d.Server = &Server{}
+			return f.into(server(d.Server))
 		}
 		return nil
 	})
@@ -122,6 +125,28 @@ func instance(in *model.Instance) func(field) error {
 			in.HostPort = uint16(f.small(math.MaxUint16))
 		case 6:
 			in.Weight = uint16(max(1, f.small(math.MaxUint16+1)) - 1)
+		}
+		return nil
+	}
+}
+
+func server(s *Server) func(field) error {
+	return func(f field) error {
+		switch f.number {
+		case 1:
+			s.ID = f.value
+		case 2:
+			s.Group = f.value
+		case 3:
+			s.RPC = f.addr()
+		case 4:
+			s.API = f.addr()
+		case 5:
+			s.Expect = uint8(f.small(math.MaxUint8))
+		case 6:
+			s.Term = f.value
+		case 7:
+			s.Learner = f.value != 0
 		}
 		return nil
 	}

@@ -10,13 +10,14 @@
 // out. Numbers are never reused; readers skip unknown ones, and take an enum's
 // unknown value as it is.
 //
-//	Definition  1 advertise (ip)   2 zone   3 Service…   4 Instance…
+//	Definition  1 advertise (ip)   2 zone   3 Service…   4 Instance…   5 Server
 //	Service     1 namespace   2 name   3 Port…   4 vip (ip)   5 intercept (ip, port)…   6 on_empty   7 balance
 //	            8 affinity ns   9 hosts…   10 Route…   11 drain_time ns   12 registered unix ms (zigzag)
 //	Port        1 port   2 protocol
 //	Instance    1 id   2 namespace   3 name   4 address (ip, port)   5 host_port   6 weight + 1
 //	Route       1 host   2 path_prefix   3 Header…   4 methods…
 //	Header      1 name   2 value
+//	Server      1 raft id   2 group   3 rpc (ip, port)   4 api (ip, port)   5 expect   6 term in which it leads
 //
 // An ip is 4 or 16 bytes; a port after it is 2 more, big endian. An instance
 // without a weight has weight 1.

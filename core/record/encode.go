@@ -27,6 +27,9 @@ func Encode(d Definition) ([]byte, error) {
 	for i := range d.Instances {
 		b = appendPart(b, 4, appendInstance(nil, &d.Instances[i]))
 	}
+	if d.Server != nil {
+		b = appendPart(b, 5, appendServer(nil, d.Server))
+	}
 	if len(b) > MaxBytes {
 		return nil, fmt.Errorf("%w: the definition has %d bytes, at most %d: run fewer instances on this node, or shorten their routes", ErrRecord, len(b), MaxBytes)
 	}
@@ -65,6 +68,21 @@ func appendInstance(b []byte, in *model.Instance) []byte {
 	b = appendNumber(b, 5, uint64(in.HostPort))
 	if in.Weight != 1 {
 		b = appendNumber(b, 6, uint64(in.Weight)+1)
+	}
+	return b
+}
+
+func appendServer(b []byte, s *Server) []byte {
+	b = appendNumber(b, 1, s.ID)
+	b = appendNumber(b, 2, s.Group)
+	b = appendAddr(b, 3, s.RPC)
+	if s.API.IsValid() {
+		b = appendAddr(b, 4, s.API)
+	}
+	b = appendNumber(b, 5, uint64(s.Expect))
+	b = appendNumber(b, 6, s.Term)
+	if s.Learner {
+		b = appendNumber(b, 7, 1)
 	}
 	return b
 }

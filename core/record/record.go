@@ -38,6 +38,23 @@ type Definition struct {
 	Zone      string
 	Services  []model.Service  // in any order; keys are unique
 	Instances []model.Instance // in the order of the vector
+	Server    *Server          // nil: the node takes no part in the store
+}
+
+// Server is a node's part in the store. Its node id is not its raft id for ever: who
+// was removed from a group comes back under a new one.
+type Server struct {
+	ID    uint64         // raft id
+	Group uint64         // of servers that it is in; 0: it waits for one
+	RPC   netip.AddrPort // of its agents' port
+	API   netip.AddrPort // of its client API; not valid: it has none
+	// Expect is bootstrap_expect, of a server that may form a group.
+	Expect uint8
+	// Term is the term in which this server leads, 0 if it does not. It routes calls
+	// and proves nothing.
+	Term uint64
+	// Learner says that this server has no vote, or none yet.
+	Learner bool
 }
 
 // check refuses what no reader could use. Both sides call it, so that a writer
@@ -53,6 +70,9 @@ func (d *Definition) check() error {
 	}
 	if err := text("zone", d.Zone); err != nil {
 		return err
+	}
+	if s := d.Server; s != nil && (s.ID == 0 || !reachable(s.RPC)) {
+		return fmt.Errorf("%w: server %016x of the store at %v: want an id, and the address and port where it listens", ErrRecord, s.ID, s.RPC)
 	}
 	keys := make(map[model.ServiceKey]bool, len(d.Services))
 	for i := range d.Services {

@@ -35,6 +35,9 @@ func sample() record.Definition {
 			{ID: "web-2", Service: key("web"), Addr: netip.MustParseAddrPort("[fd00::1]:9001"), Weight: 65535},
 			{ID: "web-1", Service: key("db"), Addr: netip.MustParseAddrPort("10.9.0.1:5432"), Weight: 0},
 		},
+		Server: &record.Server{
+			ID: 1 << 63, Group: 1<<63 + 1, RPC: netip.MustParseAddrPort("10.9.0.1:7401"), API: netip.MustParseAddrPort("[fd00::1]:7402"), Expect: 3, Term: 7, Learner: true,
+		},
 	}
 }
 

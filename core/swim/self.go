@@ -84,7 +84,7 @@ func (n *Node) jump(heard uint64, from netip.AddrPort) {
 	n.jumps = append(recent, n.now)
 	if len(n.jumps) >= limit || heard >= wire.MaxWord {
 		n.fallSilent(Event{Kind: EventCloned, From: from, Detail: fmt.Sprintf(
-			"another node runs with this node's id %v: its data directory is a copy; stop one of them, and delete node.json of the copy to mint a new id", n.self.id)})
+			"another node runs with this node's id %v: its data directory is a copy; stop the copy, and give it a new data directory: with only node.json gone it would still be the same server of the store", n.self.id)})
 		return
 	}
 	n.begins(heard + 1)

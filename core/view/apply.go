@@ -54,7 +54,7 @@ func Apply(v *View, e Event) *View {
 }
 
 // replace puts a node in place of another state of it, either of which may be
-// nil, and brings the services in line that it has a part in.
+// nil, and brings its group of servers in line, and the services that it has a part in.
 func (v *View) replace(was, is *Node) *View {
 	next := *v
 	next.Epoch++
@@ -65,6 +65,12 @@ func (v *View) replace(was, is *Node) *View {
 		next.nodes.Delete(was)
 	}
 	w := writer{v: &next}
+	next.settle(&w, was, is)
+	for _, o := range w.others {
+		if holds(o.was.part(model.LeaderService())) {
+			w.update(model.LeaderService(), o.was, o.is)
+		}
+	}
 	if keys, few := statesOnly(was, is); few {
 		for _, k := range keys {
 			w.update(k, was, is)
@@ -106,7 +112,11 @@ func statesOnly(was, is *Node) (keys []model.ServiceKey, ok bool) {
 type writer struct {
 	v      *View
 	copied bool
+	others []turn // of nodes that the event is not about
 }
+
+// turn is a node that became another one.
+type turn struct{ was, is *Node }
 
 // update brings one service in line with a node that changed.
 func (w *writer) update(k model.ServiceKey, was, is *Node) {

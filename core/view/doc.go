@@ -26,6 +26,15 @@
 // loopback address and has no host port is local-only, unless its node
 // advertises a loopback address: then all nodes are on one host.
 //
+// # Roles
+//
+// What a server of the store is, is in its record: the group, whether it has a vote, and
+// the term in which it leads. Of a group that node leads which says so in the highest
+// term, until another one says more, so that a record which is old takes no role from
+// who has it. The instance of model.LeaderService is an endpoint on that node only:
+// connections turn to a new leader as soon as its record is here, whatever became of the
+// one before. All of this routes calls and proves nothing.
+//
 // # Definitions
 //
 // All nodes that define a service should say the same. If they do not, the

@@ -28,6 +28,7 @@ const (
 	ReasonNodeLeft  Reason = "node-left"
 	ReasonLocalOnly Reason = "local-only" // listens on loopback without a host port: its own node only
 	ReasonNoAddress Reason = "no-address" // its node has no address to reach it at
+	ReasonNotLeader Reason = "not-leader" // of model.LeaderService: its node does not lead, or another one since
 )
 
 // Placement is an instance and why it is an endpoint or is none.
@@ -87,6 +88,9 @@ func place(self model.NodeID, n *Node, i int) (Endpoint, Reason) {
 		return e, ReasonNodeDead
 	default:
 		return e, ReasonNodeLeft
+	}
+	if in.Service == model.LeaderService() && !n.leads {
+		return e, ReasonNotLeader
 	}
 	switch n.Record.States[i] {
 	case model.InstancePassing:
@@ -181,6 +185,8 @@ func detail(n *Node, i int, r Reason) string {
 		return fmt.Sprintf("node %s is %v since %s", n.Name, n.Value.State, n.Since.UTC().Format(time.RFC3339))
 	case ReasonDraining, ReasonDrained:
 		return "taken out of service on node " + n.Name
+	case ReasonNotLeader:
+		return "node " + n.Name + " does not lead the store"
 	}
 	return ""
 }
@@ -202,7 +208,7 @@ func (v *View) Removal(k model.ServiceKey, node model.NodeID, instance string) (
 			return Dead, n.SuspectedSince
 		case ReasonNodeLeft:
 			return Left, time.Time{}
-		case ReasonFailing:
+		case ReasonFailing, ReasonNotLeader:
 			return Failing, time.Time{}
 		case ReasonDrained:
 			return Drained, time.Time{}

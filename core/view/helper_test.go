@@ -43,6 +43,15 @@ func instance(id, service, addr string, hostPort uint16) model.Instance {
 	return model.Instance{ID: id, Service: key(service), Addr: netip.MustParseAddrPort(addr), HostPort: hostPort, Weight: 1}
 }
 
+func server(group, term uint64, learner bool) *record.Server {
+	return &record.Server{ID: 7, Group: group, RPC: netip.MustParseAddrPort("10.9.0.1:7401"), Term: term, Learner: learner}
+}
+
+// leaderInstance is what a server has of model.LeaderService.
+func leaderInstance() model.Instance {
+	return model.Instance{ID: "api", Service: model.LeaderService(), Addr: netip.MustParseAddrPort("10.9.0.1:7402"), Weight: 1}
+}
+
 // rec is a record of services and instances, all of them passing.
 func rec(services []model.Service, instances ...model.Instance) *view.Record {
 	states := make([]model.InstanceState, len(instances))
@@ -81,15 +90,21 @@ func dump(v *view.View) string {
 	for n := range v.Nodes() {
 		fmt.Fprintf(&b, "node %v %s %v %v %v since=%v suspected=%v problem=%q\n", n.ID, n.Name, n.Addr, n.Value, n.Role, n.Since, n.SuspectedSince, n.Problem)
 	}
+	for s := range v.Shards() {
+		fmt.Fprintf(&b, "shard %+v\n", *s)
+	}
 	for s := range v.Services() {
 		b.WriteString(dumpService(s))
 	}
 	return b.String()
 }
 
+// dumpService prints all of a service but Changed, a field that is still to come too.
 func dumpService(s *view.Service) string {
+	head := *s
+	head.Changed, head.Endpoints = 0, nil
 	var b strings.Builder
-	fmt.Fprintf(&b, "service %v by=%v against=%v nodes=%v %+v\n", s.Key, s.DefinedBy, s.Disagreeing, s.Nodes, s.Definition)
+	fmt.Fprintf(&b, "service %+v\n", head)
 	for _, e := range s.Endpoints {
 		fmt.Fprintf(&b, "  %+v\n", e)
 	}
@@ -183,6 +198,12 @@ func (w *world) record() *view.Record {
 		for j := range w.rng.IntN(3) {
 			addr := []string{"127.0.0.1:9001", "[::1]:9002", "10.88.0.4:9003"}[w.rng.IntN(3)]
 			d.Instances = append(d.Instances, instance(fmt.Sprintf("%s-%d", name, j), name, addr, uint16(w.rng.IntN(2)*19000)))
+		}
+	}
+	if w.rng.IntN(2) == 0 {
+		d.Server = server(uint64(w.rng.IntN(3)), uint64(w.rng.IntN(4)), w.rng.IntN(3) == 0)
+		if w.rng.IntN(4) > 0 {
+			d.Instances = append(d.Instances, leaderInstance())
 		}
 	}
 	return view.NewRecord(d, w.states(len(d.Instances)), at(w.now))

@@ -3,6 +3,7 @@ package view
 import (
 	"bytes"
 	"cmp"
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -24,6 +25,7 @@ type Member struct {
 type Node struct {
 	Member
 	Role           Role
+	leads          bool      // its group, as far as is known, whatever its state
 	SuspectedSince time.Time // while suspect; once dead: when the last suspicion began, zero if there was none
 	Record         *Record   // nil: none yet
 	Problem        string    // why the newest record is not the one here
@@ -52,18 +54,33 @@ type Role uint8
 
 // The roles. Append only.
 const (
-	RoleMember  Role = 1 // takes part, is no server
-	RoleSuspect Role = 2
-	RoleFailed  Role = 3
-	RoleLeft    Role = 4
+	RoleMember   Role = 1 // takes part, is no server
+	RoleSuspect  Role = 2
+	RoleFailed   Role = 3
+	RoleLeft     Role = 4
+	RoleLeader   Role = 5 // of its group of servers
+	RoleFollower Role = 6
+	RoleLearner  Role = 7 // a server that has no vote
 )
 
-// String prints member, suspect, failed or left.
-func (r Role) String() string {
-	return [...]string{"unknown", "member", "suspect", "failed", "left"}[min(r, RoleLeft)]
+// Roles yields all of them.
+func Roles() iter.Seq[Role] {
+	return func(yield func(Role) bool) {
+		for r := RoleMember; r <= RoleLearner && yield(r); r++ {
+		}
+	}
 }
 
-func roleOf(s model.State) Role {
+// String prints member, suspect, failed, left, leader, follower or learner.
+func (r Role) String() string {
+	if r > RoleLearner {
+		r = 0
+	}
+	return [...]string{"unknown", "member", "suspect", "failed", "left", "leader", "follower", "learner"}[r]
+}
+
+// Standing is the role of a node in a state that is no server.
+func Standing(s model.State) Role {
 	switch s {
 	case model.StateSuspect:
 		return RoleSuspect
@@ -191,9 +208,9 @@ func (n *Node) advertise() netip.Addr {
 }
 
 // fold returns the node after an event; was may be nil. It is was if nothing
-// changed.
+// changed. Its role is still to be settled.
 func fold(was *Node, e Seen) *Node {
-	next := &Node{Member: e.Member, Role: roleOf(e.Member.Value.State)}
+	next := &Node{Member: e.Member}
 	if was != nil {
 		next.Record, next.Problem = was.Record, was.Problem
 	}

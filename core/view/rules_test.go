@@ -216,6 +216,9 @@ func TestFirstRegisteredDefinitionCounts(t *testing.T) {
 			if s.DefinedBy != c.by || fmt.Sprint(s.Disagreeing) != c.against {
 				t.Errorf("defined by %v against %v, want %v against %s", s.DefinedBy, s.Disagreeing, c.by, c.against)
 			}
+			if s.Since != 5 {
+				t.Errorf("since %d, want 5, when it was first registered, wherever that was", s.Since)
+			}
 			var own []netip.AddrPort
 			if c.by == self {
 				own = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8001")}
@@ -224,6 +227,26 @@ func TestFirstRegisteredDefinitionCounts(t *testing.T) {
 				t.Errorf("intercepts %v, want those of this node only, %v", s.Definition.Intercept, own)
 			}
 		})
+	}
+}
+
+// When a service was first registered orders services, so Diff names it where that
+// alone is new: here it is what a dead node says, whose definition does not count.
+func TestAnEarlierRegistrationIsAChange(t *testing.T) {
+	of := func(id model.NodeID, state model.State, registered int64) view.Seen {
+		return view.Seen{Member: member(id, state), Record: rec([]model.Service{service("web", registered)})}
+	}
+	was := apply(t, view.New(self, 1), of(2, model.StateAlive, 6), of(3, model.StateDead, 5))
+	is := apply(t, was, of(3, model.StateDead, 4))
+	before, now := was.Service(key("web")), is.Service(key("web"))
+	if before.DefinedBy != 2 || now.DefinedBy != 2 || before.Since != 5 || now.Since != 4 {
+		t.Fatalf("defined by %v since %d, then by %v since %d; want 2 since 5, then 4", before.DefinedBy, before.Since, now.DefinedBy, now.Since)
+	}
+	// A view of another lineage is compared in full.
+	for _, from := range []*view.View{was, view.Build(self, 1, was.Completeness, slices.Collect(was.Nodes()))} {
+		if got := view.Diff(from, is); len(got) != 1 || got[0].Key != key("web") {
+			t.Errorf("Diff %v, want web", got)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ type Service struct {
 	// definition, whoever's the rest is.
 	Definition  model.Service
 	DefinedBy   model.NodeID   // whose definition counts; 0: nobody's
+	Since       int64          // unix ms of the first registration that is known, be its node up or not: it orders services that want the same
 	Disagreeing []model.NodeID // nodes that are up and say otherwise, in their order
 
 	Nodes     []model.NodeID // that define it or run instances of it, in their order
@@ -107,7 +108,7 @@ func sameRoute(a, b model.Route) bool {
 
 // same compares all but Changed.
 func (s *Service) same(o *Service) bool {
-	return s.DefinedBy == o.DefinedBy && s.Definition.Registered == o.Definition.Registered &&
+	return s.DefinedBy == o.DefinedBy && s.Since == o.Since && s.Definition.Registered == o.Definition.Registered &&
 		s.Definition.OnEmpty == o.Definition.OnEmpty && slices.Equal(s.Definition.Intercept, o.Definition.Intercept) &&
 		SameDefinition(&s.Definition, &o.Definition) && slices.Equal(s.Disagreeing, o.Disagreeing) &&
 		slices.Equal(s.Nodes, o.Nodes) && slices.EqualFunc(s.Endpoints, o.Endpoints, Endpoint.same)
@@ -122,7 +123,7 @@ func (e Endpoint) same(o Endpoint) bool {
 // define settles which definition counts, and who disagrees. nodes are those
 // of s.Nodes, in their order.
 func (s *Service) define(self model.NodeID, nodes []*Node) {
-	s.Definition, s.DefinedBy, s.Disagreeing = model.Service{Key: s.Key}, 0, nil
+	s.Definition, s.DefinedBy, s.Since, s.Disagreeing = model.Service{Key: s.Key}, 0, 0, nil
 	var best *Node
 	var said, own *model.Service
 	for _, n := range nodes {
@@ -132,6 +133,9 @@ func (s *Service) define(self model.NodeID, nodes []*Node) {
 		}
 		if n.ID == self {
 			own = d
+		}
+		if best == nil || d.Registered < s.Since {
+			s.Since = d.Registered
 		}
 		// Of equals the first stays: nodes come in the order of their ids.
 		if best == nil || cmp.Or(cmp.Compare(n.rank(self), best.rank(self)), cmp.Compare(d.Registered, said.Registered)) < 0 {

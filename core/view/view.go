@@ -19,6 +19,7 @@ type View struct {
 
 	nodes     *btree.BTreeG[*Node]
 	services  *btree.BTreeG[*Service]
+	shards    *btree.BTreeG[*Shard]
 	endpoints int
 
 	lineage *int     // the same for all views that follow from one New or Build
@@ -52,10 +53,15 @@ func Build(self model.NodeID, epoch uint64, complete Completeness, nodes []*Node
 		Self: self, Epoch: epoch, Completeness: complete, lineage: new(int), changed: newChanges(),
 		nodes:    newTree(func(a, b *Node) bool { return a.ID < b.ID }),
 		services: newTree(func(a, b *Service) bool { return a.Key.Compare(b.Key) < 0 }),
+		shards:   newTree(lessShard),
 	}
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b *Node) int { return cmp.Compare(a.ID, b.ID) })
+	for _, n := range nodes {
+		v.enlist(n)
+	}
 	holders := make(map[model.ServiceKey][]*Node)
 	for _, n := range nodes {
+		n = v.settled(n)
 		v.nodes.Set(n)
 		if n.Record != nil {
 			for k := range n.Record.parts.by {

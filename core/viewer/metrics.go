@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fairlead/fairlead/core/metric"
 	"github.com/fairlead/fairlead/core/view"
 )
 
@@ -37,27 +38,14 @@ func (m *metrics) all() []prometheus.Collector {
 
 // register adds all metrics to r, or none.
 func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	for i, c := range m.all() {
-		if err := r.Register(c); err != nil {
-			for _, done := range m.all()[:i] {
-				r.Unregister(done)
-			}
-			return fmt.Errorf("viewer: register metrics: %w", err)
-		}
+	if err := metric.Register(r, m.all()...); err != nil {
+		return fmt.Errorf("viewer: register metrics: %w", err)
 	}
 	return nil
 }
 
 func (m *metrics) unregister(r prometheus.Registerer) {
-	if r == nil {
-		return
-	}
-	for _, c := range m.all() {
-		r.Unregister(c)
-	}
+	metric.Unregister(r, m.all()...)
 }
 
 func (m *metrics) show(v *view.View) {
@@ -68,11 +56,11 @@ func (m *metrics) show(v *view.View) {
 	if v.Completeness != view.Incomplete {
 		m.complete.Set(1)
 	}
-	var by [view.RoleLeft + 1]int
+	by := make(map[view.Role]int)
 	for n := range v.Nodes() {
-		by[min(n.Role, view.RoleLeft)]++
+		by[n.Role]++
 	}
-	for role := view.RoleMember; role <= view.RoleLeft; role++ {
+	for role := range view.Roles() {
 		m.nodes.WithLabelValues(role.String()).Set(float64(by[role]))
 	}
 }

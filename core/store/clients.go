@@ -25,11 +25,11 @@ type client struct {
 	bytes   int64
 }
 
-// kept is a result that may be asked for again.
-type kept struct {
-	result Result // without Events
-	bytes  int64
-}
+// kept is a result that may be asked for again, as EncodeResult writes it: it refers to
+// nothing, and most are a few bytes.
+type kept string
+
+func (k kept) bytes() int64 { return int64(len(k)) }
 
 func newClients() *clients {
 	return &clients{byID: &btree.Map[string, *client]{}, byUse: &btree.Map[uint64, string]{}}
@@ -53,8 +53,9 @@ func (c *clients) look(id Client) (Result, bool) {
 		return Result{Err: ErrResultGone, Repeated: true}, true
 	}
 	if k, there := now.results.Get(id.Sequence); there {
-		k.result.Repeated = true
-		return k.result, true
+		r := k.result()
+		r.Repeated = true
+		return r, true
 	}
 	if id.Done <= now.done && now.results.Len() >= MaxOutstanding {
 		return Result{Err: ErrClientBusy}, true
@@ -89,15 +90,15 @@ func (c *clients) note(id Client, r Result) {
 		if !ok || sequence > next.done {
 			break
 		}
-		next.results.Delete(sequence)
-		next.bytes -= k.bytes
-		c.bytes -= k.bytes
+		next.results.PopMin()
+		next.bytes -= k.bytes()
+		c.bytes -= k.bytes()
 		c.digest.remove(digestOfResult(key, sequence))
 	}
 	k := keep(r)
 	next.results.Set(id.Sequence, k)
-	next.bytes += k.bytes
-	c.bytes += k.bytes
+	next.bytes += k.bytes()
+	c.bytes += k.bytes()
 	c.digest.add(digestOfResult(key, id.Sequence))
 	c.byUse.Delete(used)
 	c.put(key, next)
@@ -126,13 +127,41 @@ func (c *clients) shrink() {
 
 // keep makes a result small enough to be kept.
 func keep(r Result) kept {
-	r.Events = nil
-	size := int64(len(appendResult(nil, r)))
-	if size > maxKeptBytes {
-		r = Result{Err: ErrResultGone, Revision: r.Revision}
-		size = int64(len(appendResult(nil, r)))
+	var room [128]byte // most are that small
+	if r.Op.atLeast() <= maxKeptBytes {
+		if b := appendResult(room[:0], r); len(b) <= maxKeptBytes {
+			return kept(b)
+		}
 	}
-	return kept{r, size}
+	return kept(appendResult(room[:0], Result{Err: ErrResultGone, Revision: r.Revision}))
+}
+
+func (k kept) result() Result {
+	d := decoder{b: []byte(k)}
+	return d.result() // Invariant: keep wrote it
+}
+
+// atLeast is how many bytes the encoding has in any case.
+func (r OpResult) atLeast() int {
+	n := 0
+	add := func(kvs ...KeyValue) {
+		for _, kv := range kvs {
+			n += len(kv.Key) + len(kv.Value)
+		}
+	}
+	switch {
+	case r.Range != nil:
+		add(r.Range.KVs...)
+	case r.Put != nil && r.Put.Prev != nil:
+		add(*r.Put.Prev)
+	case r.Delete != nil:
+		add(r.Delete.Prev...)
+	case r.Txn != nil:
+		for _, inner := range r.Txn.Results {
+			n += inner.atLeast()
+		}
+	}
+	return n
 }
 
 func digestOfResult(client string, sequence uint64) Digest {

@@ -19,6 +19,26 @@ type Command struct {
 	Quota    *Quota
 }
 
+// Check says why no server would carry the command out, whatever is in the space;
+// nil: one might. What is refused here must not get into the log: some of it could
+// not be read from there.
+func (c *Command) Check() error {
+	set := 0
+	for _, there := range []bool{c.Register != nil, c.Op != nil, c.Compact != nil, c.Grant != nil, c.Revoke != nil, c.Disarm != nil, c.Quota != nil} {
+		if there {
+			set++
+		}
+	}
+	if set != 1 {
+		return ErrInvalid
+	}
+	if c.Op == nil {
+		return nil
+	}
+	ops := 0
+	return shape(*c.Op, MaxTxnOps, &ops)
+}
+
 // Size is about how many bytes the command takes in the log.
 func (c *Command) Size() int {
 	if c.Op == nil {
@@ -80,8 +100,10 @@ type Quota struct{ Bytes int64 }
 // Limits of commands. etcd has the first two as well.
 const (
 	MaxTTLSeconds = 9_000_000_000
-	MaxTxnOps     = 128 // compares, and operations of each branch
-	maxTxnDepth   = 8
+	MaxTxnOps     = 128 // compares, and operations of each branch; an inner transaction has what the outer ones leave
+	// maxReadBytes bounds what all ranges of a transaction return: each server
+	// carries them out, and holds that in memory.
+	maxReadBytes = 256 << 20
 	// MaxClients bounds the clients that are known at a time.
 	MaxClients = 4_096
 	// MaxOutstanding bounds the results that are kept for a client.
@@ -101,8 +123,6 @@ type Result struct {
 	Op       OpResult
 	Revision int64 // of the keyspace, after the command
 	// Repeated says that the command was applied before and this is its result
-	// from then. Events is empty.
+	// from then.
 	Repeated bool
-	// Events lists what was written.
-	Events []Event
 }

@@ -137,7 +137,7 @@ func appendOp(b []byte, op *Op) []byte {
 }
 
 func (d *decoder) op(depth int) Op {
-	if depth > maxTxnDepth {
+	if depth > MaxTxnOps {
 		d.fail("transactions are too deep")
 		return Op{}
 	}

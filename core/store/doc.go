@@ -2,7 +2,7 @@
 // history, leases, and what makes a proposal count once. It is pure: it is given
 // committed entries and says what follows from them, the same on every server.
 //
-//	committed entry ──► Machine.Apply ──► Result, events        one goroutine
+//	committed entry ──► Machine.Apply ──► Result                one goroutine
 //	                        │
 //	                        ▼
 //	                    Machine.View ──► Range, Since, Lease …  any goroutine

@@ -1,6 +1,6 @@
 package store
 
-import "slices"
+import "sort"
 
 // version is a KeyValue without its key.
 type version struct {
@@ -10,72 +10,64 @@ type version struct {
 	value               []byte
 }
 
-// entry is the history of one key. It is immutable, except that older may be
-// appended to behind what this entry sees; see with.
-type entry struct {
-	latest version
-	older  []version // oldest first; Invariant: mod rises, up to latest
-}
-
 func (v version) of(key string) KeyValue {
 	return KeyValue{Key: key, Value: v.value, Create: v.create, Mod: v.mod, Version: v.number, Lease: v.lease}
+}
+
+// deleted reports whether the key is not there from this version on.
+func (v version) deleted() bool { return v.number == 0 }
+
+// entry is the history of one key, as places in the arena of its space; the zero
+// value is that of a key without one. It is immutable, except that older may be appended to behind what this entry sees; see
+// with.
+type entry struct {
+	latest ref
+	older  []ref // oldest first; Invariant: mod rises, up to latest
 }
 
 // with returns the entry with one more version. It may write into the room
 // behind older, which no other entry of this key looks at: history is one line,
 // and only the newest entry of a key is built upon.
-func (e *entry) with(v version) *entry {
-	if e == nil {
-		return &entry{latest: v}
+func (e entry) with(r ref) entry {
+	if e.latest == 0 {
+		return entry{latest: r}
 	}
-	return &entry{latest: v, older: append(e.older, e.latest)}
+	return entry{latest: r, older: append(e.older, e.latest)}
 }
 
-// at returns the version in force at a revision, nil if the key was not there.
-func (e *entry) at(revision int64) *version {
-	v := e.upTo(revision)
-	if v == nil || v.number == 0 {
-		return nil
-	}
-	return v
-}
+// all returns all versions, oldest first.
+func (e entry) all() []ref { return append(e.older[:len(e.older):len(e.older)], e.latest) }
 
-// upTo returns the last version of a revision or before, a deletion included.
-func (e *entry) upTo(revision int64) *version {
-	if e.latest.mod <= revision {
-		return &e.latest
+// upTo returns the last version of a revision or before, a deletion included;
+// false if there is none.
+func (a *arena) upTo(e entry, revision int64) (version, bool) {
+	if a.mod(e.latest) <= revision {
+		return a.version(e.latest), true
 	}
-	i, _ := slices.BinarySearchFunc(e.older, revision+1, func(v version, r int64) int { return compare(v.mod, r) })
+	i := a.firstAfter(e.older, revision)
 	if i == 0 {
-		return nil
+		return version{}, false
 	}
-	return &e.older[i-1]
+	return a.version(e.older[i-1]), true
 }
 
-// since returns the entry without the versions that a compaction at a revision
-// drops, and those: what was replaced before it, and deletions before it. It is
-// nil if nothing is left.
-func (e *entry) since(revision int64) (left *entry, dropped []version) {
-	all := append(slices.Clone(e.older), e.latest)
-	keep, _ := slices.BinarySearchFunc(all, revision, func(v version, r int64) int { return compare(v.mod, r) })
-	if keep > 0 && all[keep-1].number != 0 && (keep == len(all) || all[keep].mod > revision) {
+// in returns the version in force at a revision, false if the key was not there.
+func (a *arena) in(e entry, revision int64) (version, bool) {
+	v, ok := a.upTo(e, revision)
+	return v, ok && !v.deleted()
+}
+
+// since says how many of all versions of an entry a compaction at a revision
+// drops: what was replaced before it, and deletions before it.
+func (a *arena) since(all []ref, revision int64) int {
+	keep := a.firstAfter(all, revision-1)
+	if keep > 0 && !a.version(all[keep-1]).deleted() && (keep == len(all) || a.mod(all[keep]) > revision) {
 		keep-- // in force at the revision
 	}
-	if keep == 0 {
-		return e, nil
-	}
-	if keep == len(all) {
-		return nil, all
-	}
-	return &entry{latest: e.latest, older: slices.Clip(slices.Clone(all[keep : len(all)-1]))}, all[:keep]
+	return keep
 }
 
-func compare(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+// firstAfter returns which of some versions is the first after a revision.
+func (a *arena) firstAfter(all []ref, revision int64) int {
+	return sort.Search(len(all), func(i int) bool { return a.mod(all[i]) > revision })
 }

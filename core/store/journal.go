@@ -6,54 +6,55 @@ import "sort"
 // It is a value: a copy keeps what it saw, while the original is appended to
 // behind that.
 type journal struct {
-	full [][]write // of chunkWrites elements each
-	tail []write
-}
-
-// write says which key has a version of which revision.
-type write struct {
-	revision int64
-	key      string
+	full [][]ref // of at most chunkWrites elements each
+	tail []ref
 }
 
 const chunkWrites = 512
 
-func (j *journal) add(w write) {
+func (j *journal) add(r ref) {
 	if len(j.tail) == chunkWrites {
 		j.full = append(j.full, j.tail)
 		j.tail = nil
 	}
 	if j.tail == nil {
-		j.tail = make([]write, 0, chunkWrites)
+		j.tail = make([]ref, 0, chunkWrites)
 	}
-	j.tail = append(j.tail, w)
+	j.tail = append(j.tail, r)
 }
 
-// dropBefore forgets whole chunks that end before a revision.
-func (j *journal) dropBefore(revision int64) {
-	n := sort.Search(len(j.full), func(i int) bool { return j.full[i][chunkWrites-1].revision >= revision })
-	if n > 0 {
-		j.full = append([][]write(nil), j.full[n:]...) // so that the chunks are let go
+// dropBefore forgets what is before a revision.
+func (j *journal) dropBefore(a *arena, revision int64) {
+	n := j.first(a, revision)
+	full := append([][]ref(nil), j.full[n:]...) // so that the chunks are let go
+	if len(full) > 0 {
+		full[0] = full[0][a.firstAfter(full[0], revision-1):]
+	} else {
+		j.tail = j.tail[a.firstAfter(j.tail, revision-1):]
 	}
+	j.full = full
+}
+
+// first returns which of the full chunks has the first write of a revision or later.
+func (j *journal) first(a *arena, revision int64) int {
+	return sort.Search(len(j.full), func(i int) bool { return a.mod(j.full[i][len(j.full[i])-1]) >= revision })
 }
 
 // since yields the writes of a revision and later ones.
-func (j journal) since(revision int64, yield func(write) bool) {
-	first := sort.Search(len(j.full), func(i int) bool { return j.full[i][chunkWrites-1].revision >= revision })
-	for _, chunk := range j.full[first:] {
-		if !chunkSince(chunk, revision, yield) {
-			return
+func (j *journal) since(a *arena, revision int64, yield func(ref) bool) {
+	first := j.first(a, revision)
+	for i := first; i <= len(j.full); i++ {
+		chunk := j.tail
+		if i < len(j.full) {
+			chunk = j.full[i]
+		}
+		if i == first {
+			chunk = chunk[a.firstAfter(chunk, revision-1):]
+		}
+		for _, r := range chunk {
+			if !yield(r) {
+				return
+			}
 		}
 	}
-	chunkSince(j.tail, revision, yield)
-}
-
-func chunkSince(chunk []write, revision int64, yield func(write) bool) bool {
-	i := sort.Search(len(chunk), func(i int) bool { return chunk[i].revision >= revision })
-	for _, w := range chunk[i:] {
-		if !yield(w) {
-			return false
-		}
-	}
-	return true
 }

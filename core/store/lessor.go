@@ -2,6 +2,7 @@ package store
 
 import (
 	"container/heap"
+	"math"
 	"time"
 )
 
@@ -53,7 +54,7 @@ func NewLessor(v *View, now time.Duration) *Lessor {
 func (l *Lessor) Granted(id Lease, ttlSeconds int64, now time.Duration) {
 	l.Revoked(id)
 	t := &term{lease: id, ttl: seconds(ttlSeconds)}
-	t.deadline = now + t.ttl
+	t.deadline = t.from(now)
 	t.next = t.deadline
 	l.terms[id] = t
 	heap.Push(&l.queue, t)
@@ -63,7 +64,7 @@ func (l *Lessor) Granted(id Lease, ttlSeconds int64, now time.Duration) {
 // leader, and does not know who renewed what.
 func (l *Lessor) Extend(now time.Duration) {
 	for _, t := range l.terms {
-		t.deadline = now + t.ttl
+		t.deadline = t.from(now)
 		t.next = t.deadline
 	}
 	heap.Init(&l.queue)
@@ -84,7 +85,7 @@ func (l *Lessor) Renew(id Lease, now time.Duration) (time.Duration, bool) {
 	if !ok || t.deadline <= now {
 		return 0, false
 	}
-	t.deadline = now + t.ttl
+	t.deadline = t.from(now)
 	t.next = t.deadline
 	heap.Fix(&l.queue, t.place)
 	return t.ttl, true
@@ -120,8 +121,16 @@ func (l *Lessor) Next() (time.Duration, bool) {
 	return l.queue[0].next, true
 }
 
-// seconds is a duration that stays far from an overflow: about 100 years.
-func seconds(n int64) time.Duration { return time.Duration(min(n, 100*365*24*3600)) * time.Second }
+// from returns when a lease ends that has its whole time from now on. The longest
+// one is nearly as long as a duration can be.
+func (t *term) from(now time.Duration) time.Duration {
+	if now > math.MaxInt64-t.ttl {
+		return math.MaxInt64
+	}
+	return now + t.ttl
+}
+
+func seconds(n int64) time.Duration { return time.Duration(min(n, MaxTTLSeconds)) * time.Second }
 
 // queue is a heap of leases, the one that is due first on top.
 type queue []*term

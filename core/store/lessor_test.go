@@ -16,7 +16,7 @@ func TestLessor(t *testing.T) {
 	due := func(at time.Duration, limit int, want ...Lease) {
 		t.Helper()
 		if got := l.Due(at*time.Second, limit); !slices.Equal(got, want) {
-			t.Errorf("due at %d s: %v, want %v", at, got, want)
+			t.Errorf("invariant whole-time: due at %d s: %v, want %v", at, got, want)
 		}
 	}
 	due(109, 9)
@@ -50,5 +50,20 @@ func TestLessor(t *testing.T) {
 	l.Revoked(three)
 	if _, ok := l.Next(); ok {
 		t.Error("there is a lease left")
+	}
+}
+
+// The longest lease does not end early because its end is beyond what a clock says.
+func TestLongestLease(t *testing.T) {
+	s := newScript(t)
+	s.fine(Command{Grant: &Grant{ID: -1, TTLSeconds: MaxTTLSeconds}})
+	late := 100 * 365 * 24 * time.Hour
+	l := NewLessor(s.m.View(), late)
+	id := Lease{User, -1}
+	if ttl, ok := l.Renew(id, late); !ok || ttl != MaxTTLSeconds*time.Second {
+		t.Errorf("%v, %v", ttl, ok)
+	}
+	if due := l.Due(late+time.Hour, 9); len(due) != 0 {
+		t.Errorf("invariant whole-time: due at once: %v", due)
 	}
 }

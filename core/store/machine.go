@@ -15,6 +15,12 @@ func NewMachine() *Machine {
 // Applied returns index and term of the last entry applied, 0 and 0 if none was.
 func (m *Machine) Applied() (index, term uint64) { return m.index, m.term }
 
+// Rebase makes the state the beginning of another log, as of the entry with this
+// index and term. The clients of the old log are forgotten.
+func (m *Machine) Rebase(index, term uint64) {
+	m.index, m.term, m.clients = index, term, newClients()
+}
+
 // Apply carries out the commands of one committed entry, which is the next one:
 // what it does depends on nothing but what was applied before.
 // Invariant: index rises by one with each call, but for entries that hold no
@@ -98,7 +104,7 @@ func (s *space) apply(c *Command) Result {
 }
 
 func (s *space) applyOp(op Op) Result {
-	if err := s.check(op, 0); err != nil {
+	if err := s.check(op); err != nil {
 		return Result{Err: err}
 	}
 	if cost := op.cost(); cost > 0 && !s.room(cost) {
@@ -106,15 +112,14 @@ func (s *space) applyOp(op Op) Result {
 	}
 	w := writer{s: s, revision: s.revision + 1}
 	r := Result{Op: w.do(op)}
-	w.finish(&r)
+	w.finish()
 	return r
 }
 
 // finish makes the writes a revision, if there were any.
-func (w *writer) finish(r *Result) {
-	if len(w.events) > 0 {
+func (w *writer) finish() {
+	if w.writes > 0 {
 		w.s.revision = w.revision
-		r.Events = w.events
 	}
 }
 
@@ -146,7 +151,7 @@ func (o Op) cost() int64 {
 
 func (s *space) grant(g Grant) error {
 	switch {
-	case g.ID <= 0:
+	case g.ID == 0:
 		return ErrInvalid
 	case g.TTLSeconds <= 0 || g.TTLSeconds > MaxTTLSeconds:
 		return ErrLeaseTTL
@@ -174,7 +179,6 @@ func (s *space) revoke(id LeaseID) Result {
 		w.drop(key)
 		return true
 	})
-	var r Result
-	w.finish(&r)
-	return r
+	w.finish()
+	return Result{}
 }

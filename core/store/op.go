@@ -85,7 +85,8 @@ const (
 // Order is that of the result of a range.
 type Order uint8
 
-// The orders. Unordered is by key, or ascending if a Target is named.
+// The orders. Unordered is by key, or ascending if a Target is named; a limit is
+// then one of the keys that are sorted.
 const (
 	Unordered  Order = 0
 	Ascending  Order = 1

@@ -9,22 +9,24 @@ import (
 
 // read answers a RangeOp from a space whose revision may be asked for.
 func (s *space) read(op RangeOp) (*RangeResult, error) {
+	if op.Key == "" {
+		return nil, ErrEmptyKey
+	}
 	at, err := s.readable(op.Revision)
 	if err != nil {
 		return nil, err
 	}
-	if op.Key == "" {
-		return nil, ErrEmptyKey
-	}
 	out := &RangeResult{}
-	// Only what comes in the order of keys may be cut before it is sorted.
+	// Only what comes in the order of keys may be cut before it is sorted. Without an
+	// order it is cut all the same, and its first keys are sorted: clients see what
+	// etcd does.
 	early := op.Limit
-	if !op.byKey() || op.bounded() {
+	if op.Order != Unordered && !op.byKey() || op.bounded() {
 		early = 0
 	}
-	s.each(op.Range, at, func(key string, v *version) bool {
+	s.each(op.Range, at, func(key string, v version) bool {
 		out.Count++
-		if op.CountOnly || early > 0 && int64(len(out.KVs)) > early || !op.within(v) {
+		if op.CountOnly || early > 0 && int64(len(out.KVs)) > early || !op.within(&v) {
 			return true
 		}
 		out.KVs = append(out.KVs, v.of(key))

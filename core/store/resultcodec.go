@@ -14,7 +14,7 @@ func refusals() []error {
 	}
 }
 
-// EncodeResult returns a result without its events.
+// EncodeResult returns the encoding of a result.
 func EncodeResult(r Result) []byte { return appendResult(nil, r) }
 
 // DecodeResult reads what EncodeResult wrote. Errors wrap ErrDamaged.
@@ -28,23 +28,32 @@ func DecodeResult(data []byte) (Result, error) {
 }
 
 func appendResult(b []byte, r Result) []byte {
-	number := 0
-	for i, err := range refusals() {
-		if errors.Is(r.Err, err) {
-			number = i + 1
-		}
-	}
-	b = appendUint(b, uint64(number))
+	b = appendUint(b, numberOf(r.Err))
 	b = appendBool(appendInt(b, r.Revision), r.Repeated)
 	return appendOpResult(b, r.Op)
 }
 
+// numberOf returns what an error is on the wire, 0 if there is none.
+func numberOf(err error) uint64 {
+	if err == nil {
+		return 0
+	}
+	for i, refusal := range refusals() {
+		if errors.Is(err, refusal) {
+			return uint64(i + 1)
+		}
+	}
+	return 0
+}
+
 func (d *decoder) result() Result {
 	var r Result
-	if n, all := d.uint(), refusals(); n > uint64(len(all)) {
-		d.fail(fmt.Sprintf("an error of number %d, which this version does not know", n))
-	} else if n > 0 {
-		r.Err = all[n-1]
+	if n := d.uint(); n > 0 {
+		if all := refusals(); n <= uint64(len(all)) {
+			r.Err = all[n-1]
+		} else {
+			d.fail(fmt.Sprintf("an error of number %d, which this version does not know", n))
+		}
 	}
 	r.Revision, r.Repeated = d.int(), d.bool()
 	r.Op = d.opResult(0)
@@ -77,7 +86,7 @@ func appendOpResult(b []byte, r OpResult) []byte {
 }
 
 func (d *decoder) opResult(depth int) OpResult {
-	if depth > maxTxnDepth {
+	if depth > MaxTxnOps {
 		d.fail("results are too deep")
 		return OpResult{}
 	}

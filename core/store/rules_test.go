@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -68,17 +69,26 @@ func TestRefusals(t *testing.T) {
 	s.fine(of(put("a", "1")))
 	s.fine(Command{Grant: &Grant{ID: 7, TTLSeconds: 5}})
 	deep := put("z", "")
-	for range maxTxnDepth + 1 {
+	for range MaxTxnOps + 1 {
 		deep = txn(deep)
+	}
+	deepest := put("z", "")
+	for range MaxTxnOps {
+		deepest = txn(deepest)
+	}
+	s.fine(of(deepest))
+	if _, err := DecodeCommands(EncodeCommands([]Command{of(deepest)})); err != nil {
+		t.Errorf("invariant readable: %v", err)
 	}
 	wide := make([]Op, MaxTxnOps+1)
 	for i := range wide {
 		wide[i] = get("a")
 	}
-	full := make([]Op, MaxTxnOps)
+	full := make([]Op, MaxTxnOps/2)
 	for i := range full {
-		full[i] = txn(wide[:MaxTxnOps]...)
+		full[i] = txn(wide[:MaxTxnOps/2]...)
 	}
+	other := func(ops ...Op) Command { return of(Op{Txn: &TxnOp{Else: ops}}) }
 	for name, c := range map[string]struct {
 		Command
 		want error
@@ -97,6 +107,7 @@ func TestRefusals(t *testing.T) {
 		"lease beside keep":       {of(Op{Put: &PutOp{Key: "a", Lease: 7, KeepLease: true}}), ErrLeaseProvided},
 		"keep of nothing":         {of(Op{Put: &PutOp{Key: "b", KeepValue: true}}), ErrKeyNotFound},
 		"unknown lease":           {of(Op{Put: &PutOp{Key: "b", Lease: 8}}), ErrLeaseNotFound},
+		"lease before the key":    {of(Op{Put: &PutOp{Key: "b", Lease: 8, KeepValue: true}}), ErrLeaseNotFound},
 		"second of two":           {of(txn(put("b", "1"), Op{Put: &PutOp{Key: "c", Lease: 8}})), ErrLeaseNotFound},
 		"key twice":               {of(txn(put("b", "1"), put("b", "2"))), ErrDuplicateKey},
 		"key under a delete":      {of(txn(Op{Delete: &DeleteOp{Range: Range{Key: "a", End: "c"}}}, put("b", "2"))), ErrDuplicateKey},
@@ -106,6 +117,10 @@ func TestRefusals(t *testing.T) {
 		"too deep":                {of(deep), ErrTooManyOps},
 		"too wide":                {of(txn(wide...)), ErrTooManyOps},
 		"too many":                {of(txn(full...)), ErrTooManyOps},
+		"too wide with the outer": {of(txn(get("a"), txn(wide[:MaxTxnOps-1]...))), ErrTooManyOps},
+		"empty key, not taken":    {other(put("", "")), ErrEmptyKey},
+		"value, not taken":        {other(Op{Put: &PutOp{Key: "a", Value: []byte("x"), KeepValue: true}}), ErrValueProvided},
+		"lease, not taken":        {other(Op{Put: &PutOp{Key: "a", Lease: 7, KeepLease: true}}), ErrLeaseProvided},
 		"lease 0":                 {Command{Grant: &Grant{TTLSeconds: 1}}, ErrInvalid},
 		"lease again":             {Command{Grant: &Grant{ID: 7, TTLSeconds: 1}}, ErrLeaseExists},
 		"lease for no time":       {Command{Grant: &Grant{ID: 8}}, ErrLeaseTTL},
@@ -120,7 +135,41 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s.t = t
 			s.refused(c.Command, c.want)
+			checked := c.Check()
+			if checked != nil && !errors.Is(checked, c.want) {
+				t.Errorf("invariant readable: checked: %v, want %v", checked, c.want)
+			}
+			if _, err := DecodeCommands(EncodeCommands([]Command{c.Command})); err != nil && checked == nil {
+				t.Errorf("invariant readable: it is let into the log, and cannot be read there: %v", err)
+			}
 		})
+	}
+}
+
+// What all ranges of a transaction return has a bound: it is in the memory of each
+// server, at once. What only counts has none, nor has one range alone.
+func TestRangesOfATransactionHaveABound(t *testing.T) {
+	s := newScript(t)
+	for i := range 4 {
+		s.fine(of(put(strconv.Itoa(i), strings.Repeat("v", 1<<20))))
+	}
+	many := func(r RangeOp) Command {
+		r.Range = Range{Key: "\x00", End: FromKey}
+		list := make([]Op, 60)
+		for i := range list {
+			list[i] = Op{Range: &r}
+		}
+		return of(txn(append(list, txn(list...), txn(list...), txn(list...), put("w", ""))...))
+	}
+	s.refused(many(RangeOp{}), ErrTooLarge)
+	s.refused(many(RangeOp{Limit: 2}), ErrTooLarge)
+	s.refused(many(RangeOp{MinMod: 3}), ErrTooLarge)
+	s.refused(many(RangeOp{Limit: 2, Order: Descending}), ErrTooLarge)
+	for _, fits := range []RangeOp{{Limit: 1}, {Limit: 1, Order: Descending}, {KeysOnly: true}, {CountOnly: true}, {MinMod: 99}} {
+		s.fine(many(fits))
+	}
+	if _, err := s.m.View().Eval(User, txn(many(RangeOp{}).Op.Txn.Then[:63]...)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("of what only reads: %v", err)
 	}
 }
 
@@ -172,6 +221,21 @@ func TestCompares(t *testing.T) {
 	}
 	if s.m.user.revision != 4 {
 		t.Error("a transaction that writes nothing made a revision")
+	}
+}
+
+// Of an unordered range the limit comes before the sorting, as in etcd: one key
+// more than it are looked at.
+func TestLimitOfAnUnorderedRange(t *testing.T) {
+	s := newScript(t)
+	for i, key := range []string{"a", "b", "c"} {
+		s.fine(of(put(key, strconv.Itoa(9-i))))
+	}
+	for order, want := range map[Order]string{Unordered: "b", Ascending: "c"} {
+		r, err := s.m.View().Range(User, RangeOp{Range: Range{Key: "a", End: FromKey}, Target: TargetValue, Order: order, Limit: 1})
+		if err != nil || len(r.KVs) != 1 || r.KVs[0].Key != want || !r.More || r.Count != 3 {
+			t.Errorf("order %d: %+v, %v, want %s", order, r, err, want)
+		}
 	}
 }
 
@@ -277,6 +341,9 @@ func TestFence(t *testing.T) {
 	s.fine(of(Op{Put: &PutOp{Key: "a", Lease: 1}}))
 	s.term = 2
 	s.refused(Command{Term: 1, Revoke: &Revoke{ID: 1}}, ErrFenced)
+	if s.value("a") == "–" {
+		t.Fatal("invariant fence: a leader that was deposed ended a lease")
+	}
 	s.fine(Command{Term: 2, Revoke: &Revoke{ID: 1}})
 	if s.value("a") != "–" {
 		t.Error("the key outlived its lease")
@@ -297,9 +364,9 @@ func TestExactlyOnce(t *testing.T) {
 	s.fine(Command{Client: &Client{ID: id}, Register: &Register{}}) // again
 	for sequence, want := range map[uint64]Result{1: first, 3: third} {
 		got := s.do(by(sequence, 0, prev("a", "again")))
-		want.Repeated, want.Events = true, nil
+		want.Repeated = true
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%d: %+v, want %+v", sequence, got, want)
+			t.Errorf("invariant once: call %d: %+v, want %+v", sequence, got, want)
 		}
 	}
 	if v := s.value("a"); v != "3" {
@@ -344,8 +411,15 @@ func TestClientsAreBounded(t *testing.T) {
 	}
 }
 
-// Chunks of the journal and compactions in any relation.
+// Chunks of the journal and compactions in any relation; a snapshot makes other
+// chunks.
 func TestJournal(t *testing.T) {
+	for _, restore := range []bool{false, true} {
+		t.Run(fmt.Sprint("restored ", restore), func(t *testing.T) { testJournal(t, restore) })
+	}
+}
+
+func testJournal(t *testing.T, restore bool) {
 	s := newScript(t)
 	const n = 3*chunkWrites + 7
 	for i := range n {
@@ -356,17 +430,20 @@ func TestJournal(t *testing.T) {
 			s.fine(Command{Compact: &Compact{Revision: at}})
 		}
 		v := s.m.View()
-		s.m = restored(t, v)
-		for _, v := range []*View{v, s.m.View()} {
+		other := restored(t, v)
+		if restore {
+			s.m = other
+		}
+		for _, v := range []*View{v, other.View()} {
 			next := max(at, 2)
 			if err := v.Since(User, Range{Key: "k"}, at, func(e Event) bool {
 				if e.KV.Mod != next {
-					t.Fatalf("compacted at %d: revision %d, want %d", at, e.KV.Mod, next)
+					t.Fatalf("invariant history: compacted at %d: revision %d, want %d", at, e.KV.Mod, next)
 				}
 				next++
 				return true
 			}); err != nil || next != n+2 {
-				t.Fatalf("compacted at %d: up to %d, %v", at, next-1, err)
+				t.Fatalf("invariant history: compacted at %d: up to %d, %v", at, next-1, err)
 			}
 			if err := v.Since(User, Range{Key: "k"}, at-1, func(Event) bool { return true }); at > 1 && !errors.Is(err, ErrCompacted) {
 				t.Fatalf("before the compaction at %d: %v", at, err)

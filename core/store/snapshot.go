@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tidwall/btree"
 )
@@ -52,13 +53,13 @@ func (e *encoder) space(s *space) {
 		e.b = appendInt(appendInt(e.b, int64(id)), l.ttlSeconds)
 		return e.flush(snapshotChunkBytes)
 	})
-	e.b = appendUint(e.b, uint64(s.keys.Len()))
-	s.keys.Scan(func(key string, en *entry) bool {
-		e.b = appendUint(appendBytes(e.b, key), uint64(len(en.older)+1))
-		for _, v := range en.older {
-			e.version(v)
+	e.b = appendUint(e.b, uint64(s.keys.keys))
+	s.keys.ascend(&s.arena, "", func(en entry) bool {
+		e.b = appendUint(appendBytes(e.b, s.arena.key(en.latest)), uint64(len(en.older)+1))
+		for _, r := range en.older {
+			e.version(s.arena.version(r))
 		}
-		e.version(en.latest)
+		e.version(s.arena.version(en.latest))
 		return e.flush(snapshotChunkBytes)
 	})
 }
@@ -75,7 +76,7 @@ func (e *encoder) clients(c *clients) {
 		e.b = append(e.b, key...)
 		e.b = appendUint(appendUint(e.b, now.done), uint64(now.results.Len()))
 		now.results.Scan(func(sequence uint64, k kept) bool {
-			e.b = appendBytes(appendUint(e.b, sequence), appendResult(nil, k.result))
+			e.b = appendBytes(appendUint(e.b, sequence), k)
 			return e.flush(snapshotChunkBytes)
 		})
 		return e.flush(snapshotChunkBytes)
@@ -111,59 +112,65 @@ func (d *decoder) space() *space {
 		}
 		s.addLease(id, ttl)
 	}
-	type placed struct {
-		write
-		place int32
-	}
 	var writes []placed
 	for range d.count(8) {
-		key := d.string()
-		e := d.entry(key, s)
-		if _, twice := s.keys.Get(key); twice {
+		key := text(d.slice())
+		if _, twice := s.keys.get(&s.arena, key); twice {
 			d.fail(fmt.Sprintf("key %q is there twice", key))
 		}
+		writes = d.entry(key, s, writes)
 		if d.err != nil {
 			return s
 		}
-		s.keys.Set(key, e)
-		for _, v := range append(slices.Clone(e.older), e.latest) {
-			s.count(key, v)
-			if v.mod >= s.compacted {
-				writes = append(writes, placed{write{v.mod, key}, v.place})
-			}
-		}
-		if e.latest.lease != 0 {
-			s.attach(e.latest.lease, key)
-		}
 	}
 	slices.SortFunc(writes, func(a, b placed) int {
-		return cmp.Or(cmp.Compare(a.revision, b.revision), cmp.Compare(a.place, b.place))
+		return cmp.Or(cmp.Compare(a.mod, b.mod), cmp.Compare(a.place, b.place))
 	})
 	for _, w := range writes {
-		s.journal.add(w.write)
+		s.journal.add(w.ref)
 	}
 	return s
 }
 
-// entry reads the versions of a key, oldest first.
-func (d *decoder) entry(key string, s *space) *entry {
-	var e *entry
-	last := int64(0)
+// placed is a version, and its place in the order of writes.
+type placed struct {
+	mod   int64
+	place int32
+	ref   ref
+}
+
+// entry reads the versions of a key, oldest first, and adds to the writes those that
+// belong in the journal.
+func (d *decoder) entry(key string, s *space, writes []placed) []placed {
+	var e entry
+	last, lease := int64(0), LeaseID(0)
 	for range d.count(6) {
 		var v version
 		v.create, v.mod, v.number, v.lease = d.version()
-		v.place, v.value = int32(d.uint()), d.bytes()
+		v.place, v.value = int32(d.uint()), d.slice()
 		if d.err == nil && (v.mod <= last || v.mod > s.revision) {
 			d.fail(fmt.Sprintf("the revisions of key %q do not rise up to the newest", key))
 		}
-		last = v.mod
-		e = e.with(v)
+		if d.err != nil {
+			return writes
+		}
+		r := s.arena.add(key, v)
+		e = e.with(r)
+		s.count(key, v)
+		if v.mod >= s.compacted {
+			writes = append(writes, placed{v.mod, v.place, r})
+		}
+		last, lease = v.mod, v.lease
 	}
-	if e == nil {
+	if e.latest == 0 {
 		d.fail(fmt.Sprintf("key %q has no version", key))
-		return &entry{}
+		return writes
 	}
-	return e
+	s.keys.set(&s.arena, e)
+	if lease != 0 {
+		s.attach(lease, strings.Clone(key))
+	}
+	return writes
 }
 
 func (d *decoder) clients() *clients {
@@ -188,7 +195,7 @@ func (d *decoder) clients() *clients {
 			}
 			k := keep(r)
 			now.results.Set(sequence, k)
-			now.bytes += k.bytes
+			now.bytes += k.bytes()
 			c.digest.add(digestOfResult(key, sequence))
 		}
 		if _, twice := c.byID.Get(key); twice {

@@ -1,10 +1,15 @@
 package store
 
-import "github.com/tidwall/btree"
+import (
+	"slices"
+
+	"github.com/tidwall/btree"
+)
 
 // space is one keyspace. The Machine's is written to; a View's is a copy.
 type space struct {
-	keys      *btree.Map[string, *entry]
+	keys      tree
+	arena     arena
 	leases    *btree.Map[LeaseID, *lease]
 	journal   journal
 	revision  int64 // of the last write; 1 at the beginning
@@ -28,50 +33,71 @@ const DefaultQuotaBytes = 2 << 30
 const versionBytes = 128
 
 func newSpace() *space {
-	return &space{keys: &btree.Map[string, *entry]{}, leases: &btree.Map[LeaseID, *lease]{}, revision: 1, quota: DefaultQuotaBytes}
+	return &space{leases: &btree.Map[LeaseID, *lease]{}, revision: 1, quota: DefaultQuotaBytes}
 }
 
 // snapshot returns a copy that stays as it is. It costs the same whatever the
 // space holds.
 func (s *space) snapshot() *space {
 	c := *s
-	c.keys, c.leases = s.keys.Copy(), s.leases.Copy()
+	c.keys, c.leases = s.keys.copy(), s.leases.Copy()
 	return &c
 }
 
-// get returns the version of a key that is in force now.
-func (s *space) get(key string) *version {
-	e, ok := s.keys.Get(key)
-	if !ok || e.latest.number == 0 {
-		return nil
+// get returns the version of a key that is in force now, and the history of the key
+// whether it is there or not.
+func (s *space) get(key string) (v version, there bool, history entry) {
+	e, ok := s.keys.get(&s.arena, key)
+	if !ok {
+		return version{}, false, entry{}
 	}
-	return &e.latest
+	v = s.arena.version(e.latest)
+	return v, !v.deleted(), e
+}
+
+func (s *space) has(key string) bool {
+	_, there, _ := s.get(key)
+	return there
 }
 
 // each yields the keys of a range that are there at a revision, in order.
-func (s *space) each(r Range, revision int64, yield func(string, *version) bool) {
+func (s *space) each(r Range, revision int64, yield func(string, version) bool) {
 	if r.End == "" {
-		if e, ok := s.keys.Get(r.Key); ok {
-			if v := e.at(revision); v != nil {
+		if e, ok := s.keys.get(&s.arena, r.Key); ok {
+			if v, ok := s.arena.in(e, revision); ok {
 				yield(r.Key, v)
 			}
 		}
 		return
 	}
-	s.keys.Ascend(r.Key, func(key string, e *entry) bool {
+	s.keys.ascend(&s.arena, r.Key, func(e entry) bool {
+		key := s.arena.key(e.latest)
 		if !r.Contains(key) {
 			return false
 		}
-		v := e.at(revision)
-		return v == nil || yield(key, v)
+		v, ok := s.arena.in(e, revision)
+		return !ok || yield(key, v)
 	})
 }
 
-// set gives a key its next version, and counts it.
-func (s *space) set(key string, v version) {
-	old, _ := s.keys.Get(key)
-	s.keys.Set(key, old.with(v))
-	s.journal.add(write{v.mod, key})
+// eachVersion yields all versions, by key, oldest first.
+func (s *space) eachVersion(yield func(string, version) bool) {
+	s.keys.ascend(&s.arena, "", func(e entry) bool {
+		key := s.arena.key(e.latest)
+		for _, r := range e.older {
+			if !yield(key, s.arena.version(r)) {
+				return false
+			}
+		}
+		return yield(key, s.arena.version(e.latest))
+	})
+}
+
+// set gives a key its next version after those of its history, and counts it.
+func (s *space) set(key string, v version, history entry) {
+	r := s.arena.add(key, v)
+	s.keys.set(&s.arena, history.with(r))
+	s.journal.add(r)
 	s.count(key, v)
 }
 
@@ -120,32 +146,72 @@ func (s *space) compact(revision int64) error {
 	case revision > s.revision:
 		return ErrFutureRevision
 	}
-	type change struct {
-		key  string
-		left *entry
-	}
-	var changes []change
-	s.keys.Scan(func(key string, e *entry) bool {
-		if len(e.older) == 0 && (e.latest.number != 0 || e.latest.mod >= revision) {
-			return true // nothing to drop
-		}
-		left, dropped := e.since(revision)
-		for _, v := range dropped {
-			s.uncount(key, v)
-		}
-		if len(dropped) > 0 {
-			changes = append(changes, change{key, left})
-		}
-		return true
-	})
-	for _, c := range changes {
-		if c.left == nil {
-			s.keys.Delete(c.key)
-		} else {
-			s.keys.Set(c.key, c.left)
-		}
-	}
-	s.journal.dropBefore(revision)
+	s.dropVersions(revision)
+	s.journal.dropBefore(&s.arena, revision)
+	s.empty(revision)
 	s.compacted = revision
 	return nil
+}
+
+// dropVersions drops what was replaced before a revision, and deletions before it.
+func (s *space) dropVersions(revision int64) {
+	a := &s.arena
+	var gone []string
+	s.keys.update(func(e entry) (entry, bool) {
+		if len(e.older) == 0 {
+			if v := a.version(e.latest); !v.deleted() || v.mod >= revision {
+				return e, false
+			}
+		}
+		all := e.all()
+		n := a.since(all, revision)
+		if n == 0 {
+			return e, false
+		}
+		key := a.key(e.latest)
+		for _, r := range all[:n] {
+			s.uncount(key, a.version(r))
+			a.drop(r)
+		}
+		if n == len(all) {
+			gone = append(gone, key)
+			return e, false
+		}
+		return entry{latest: e.latest, older: append([]ref(nil), e.older[n:]...)}, true
+	})
+	for _, key := range gone {
+		s.keys.remove(a, key)
+	}
+}
+
+// empty lets go of slabs of which most does not count any more: what does goes
+// elsewhere, if a compaction at a revision has nothing of it in the journal.
+func (s *space) empty(revision int64) {
+	if sparse := s.arena.sparse(revision); sparse != nil {
+		s.keys.update(func(e entry) (entry, bool) {
+			moved := false
+			move := func(r ref) ref {
+				if n := r.slab(); n < len(sparse) && sparse[n] {
+					moved = true
+					return s.arena.move(r)
+				}
+				return r
+			}
+			out := entry{latest: move(e.latest)}
+			for i, r := range e.older {
+				to := move(r)
+				if to != r && out.older == nil {
+					out.older = slices.Clone(e.older)
+				}
+				if out.older != nil {
+					out.older[i] = to
+				}
+			}
+			if out.older == nil {
+				out.older = e.older
+			}
+			return out, moved
+		})
+	}
+	s.arena.sweep()
 }

@@ -64,7 +64,7 @@ func (w *twin) keys(state map[string]KeyValue, r Range) []string {
 func simulate(t *testing.T, seed uint64, steps int) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	m, w := NewMachine(), newTwin()
-	var views []*View // old ones, which must stay what they were
+	var views []seen // old ones, which must stay what they were
 	key := func() string { return string(rune('a' + r.IntN(8))) }
 	keys := func() Range {
 		switch r.IntN(4) {
@@ -90,10 +90,10 @@ func simulate(t *testing.T, seed uint64, steps int) {
 			old, there := w.now()[put.Key]
 			_, leased := w.leases[put.Lease]
 			switch {
-			case put.KeepValue && !there:
-				want.Err = ErrKeyNotFound
 			case put.Lease != 0 && !leased:
 				want.Err = ErrLeaseNotFound
+			case put.KeepValue && !there:
+				want.Err = ErrKeyNotFound
 			default:
 				value := put.Value
 				if put.KeepValue {
@@ -190,7 +190,6 @@ func simulate(t *testing.T, seed uint64, steps int) {
 			})
 			want.Op.Txn = out
 		}
-		before := m.user.revision
 		text := EncodeCommands([]Command{c})
 		commands, err := DecodeCommands(text)
 		if err != nil || !reflect.DeepEqual(commands, []Command{c}) {
@@ -198,13 +197,10 @@ func simulate(t *testing.T, seed uint64, steps int) {
 		}
 		got := m.Apply(uint64(step+1), 1, commands)[0]
 		want.Revision = w.revision()
-		if want.Err == nil && m.user.revision > before {
-			want.Events = w.events[w.revision()]
-		}
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("seed %d, step %d: %+v gave\n%+v, want\n%+v", seed, step, c, got, want)
 		}
-		if back, err := DecodeResult(EncodeResult(got)); err != nil || !reflect.DeepEqual(back, withoutEvents(got)) {
+		if back, err := DecodeResult(EncodeResult(got)); err != nil || !reflect.DeepEqual(back, got) {
 			t.Fatalf("seed %d, step %d: %+v was read back as %+v, %v", seed, step, got, back, err)
 		}
 		view := m.View()
@@ -214,19 +210,41 @@ func simulate(t *testing.T, seed uint64, steps int) {
 			sameAs(t, m.View(), w, fmt.Sprintf("seed %d, step %d, restored", seed, step))
 		}
 		if step%29 == 0 {
-			views = append(views, view)
+			views = append(views, seen{view, everything(t, view)})
 		}
 	}
 	for _, v := range views {
-		if d := restored(t, v).View().Digest(); d != v.Digest() {
-			t.Errorf("seed %d: the view of entry %d changed", seed, v.index)
+		if d := restored(t, v.View).View().Digest(); d != v.Digest() || everything(t, v.View) != v.text {
+			t.Fatalf("invariant views-stay: seed %d: the view of entry %d changed", seed, v.index)
 		}
 	}
 }
 
-func withoutEvents(r Result) Result {
-	r.Events = nil
-	return r
+// seen is a view, and what it said when it was taken.
+type seen struct {
+	*View
+	text string
+}
+
+// everything is all that a view says of the keys and leases of the user.
+func everything(t *testing.T, v *View) string {
+	t.Helper()
+	all := Range{Key: "a", End: FromKey}
+	r, err := v.Range(User, RangeOp{Range: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []Event
+	if err := v.Since(User, all, v.Stats(User).Compacted, func(e Event) bool { events = append(events, e); return true }); err != nil {
+		t.Fatal(err)
+	}
+	out := fmt.Sprintf("%+v\n%s", r, describe(events))
+	v.Leases(User, func(id LeaseID, _ int64) bool {
+		info, _ := v.Lease(User, id)
+		out += fmt.Sprintf("%+v\n", info)
+		return true
+	})
+	return out
 }
 
 // restored sends a view through a snapshot.
@@ -241,7 +259,7 @@ func restored(t *testing.T, v *View) *Machine {
 		t.Fatal(err)
 	}
 	if got, want := m.View().Digest(), v.Digest(); got != want {
-		t.Fatalf("the digest of the snapshot is %v, want %v", got, want)
+		t.Fatalf("invariant snapshot-is-the-state: the digest of the snapshot is %v, want %v", got, want)
 	}
 	return m
 }
@@ -271,7 +289,7 @@ func sameAs(t *testing.T, v *View, w *twin, when string) {
 			want = append(want, w.states[at][k])
 		}
 		if !reflect.DeepEqual(got.KVs, want) {
-			t.Fatalf("%s: at revision %d there is\n%v, want\n%v", when, at, got.KVs, want)
+			t.Fatalf("invariant past: %s: at revision %d there is\n%v, want\n%v", when, at, got.KVs, want)
 		}
 	}
 	var got []Event
@@ -288,7 +306,7 @@ func sameAs(t *testing.T, v *View, w *twin, when string) {
 		}
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Fatalf("%s: since %d there was\n%v, want\n%v", when, w.compacted, describe(got), describe(want))
+		t.Fatalf("invariant history: %s: since %d there was\n%v, want\n%v", when, w.compacted, describe(got), describe(want))
 	}
 	for id := LeaseID(1); id < 5; id++ {
 		info, there := v.Lease(User, id)
@@ -313,12 +331,7 @@ func bytesThere(t *testing.T, s *space, when string) {
 	t.Helper()
 	fresh := newSpace()
 	s.leases.Scan(func(id LeaseID, l *lease) bool { fresh.addLease(id, l.ttlSeconds); return true })
-	s.keys.Scan(func(key string, e *entry) bool {
-		for _, v := range append(slices.Clone(e.older), e.latest) {
-			fresh.count(key, v)
-		}
-		return true
-	})
+	s.eachVersion(func(key string, v version) bool { fresh.count(key, v); return true })
 	if fresh.bytes != s.bytes || fresh.digest != s.digest {
 		t.Fatalf("%s: %d bytes, digest %v; counted anew %d, %v", when, s.bytes, s.digest, fresh.bytes, fresh.digest)
 	}

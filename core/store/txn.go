@@ -10,7 +10,7 @@ import (
 type writer struct {
 	s        *space
 	revision int64
-	events   []Event
+	writes   int32 // so far
 }
 
 // do carries out an operation that check found good.
@@ -35,7 +35,7 @@ func (w *writer) do(op Op) OpResult {
 
 // view is the space as it is after the writes so far.
 func (w *writer) view() *space {
-	if len(w.events) == 0 {
+	if w.writes == 0 {
 		return w.s
 	}
 	now := *w.s
@@ -58,8 +58,8 @@ func (w *writer) txn(op TxnOp) *TxnResult {
 
 func (w *writer) put(op PutOp) *PutResult {
 	v := version{mod: w.revision, create: w.revision, number: 1, lease: op.Lease, value: op.Value}
-	old := w.s.get(op.Key)
-	if old != nil {
+	old, there, history := w.s.get(op.Key)
+	if there {
 		v.create, v.number = old.create, old.number+1
 		if op.KeepValue {
 			v.value = old.value
@@ -71,20 +71,21 @@ func (w *writer) put(op PutOp) *PutResult {
 			w.s.detach(old.lease, op.Key)
 		}
 	}
-	if old == nil || old.lease != v.lease {
+	if !there || old.lease != v.lease {
 		w.s.attach(v.lease, op.Key)
 	}
 	out := &PutResult{}
-	event := w.set(op.Key, v, old)
-	if op.Prev {
-		out.Prev = event.Prev
+	if op.Prev && there {
+		prev := old.of(op.Key)
+		out.Prev = &prev
 	}
+	w.set(op.Key, v, history)
 	return out
 }
 
 func (w *writer) remove(op DeleteOp) *DeleteResult {
 	var gone []KeyValue
-	w.s.each(op.Range, w.revision, func(key string, v *version) bool {
+	w.s.each(op.Range, w.revision, func(key string, v version) bool {
 		gone = append(gone, v.of(key))
 		return true
 	})
@@ -100,30 +101,25 @@ func (w *writer) remove(op DeleteOp) *DeleteResult {
 
 // drop ends a key that is there.
 func (w *writer) drop(key string) {
-	old := w.s.get(key)
+	old, _, history := w.s.get(key)
 	w.s.detach(old.lease, key)
-	w.set(key, version{mod: w.revision}, old)
+	w.set(key, version{mod: w.revision}, history)
 }
 
-func (w *writer) set(key string, v version, old *version) *Event {
-	v.place = int32(len(w.events))
-	event := Event{KV: v.of(key)}
-	if old != nil {
-		prev := old.of(key)
-		event.Prev = &prev
-	}
-	w.s.set(key, v)
-	w.events = append(w.events, event)
-	return &event
+// set gives a key its next version after those of its history.
+func (w *writer) set(key string, v version, history entry) {
+	v.place = w.writes
+	w.s.set(key, v, history)
+	w.writes++
 }
 
 // holds reports whether all compares do, before the command's own writes.
 func (s *space) holds(all []Compare) bool {
 	for _, c := range all {
 		found, holds := false, true
-		s.each(c.Range, s.revision, func(_ string, v *version) bool {
+		s.each(c.Range, s.revision, func(_ string, v version) bool {
 			found = true
-			holds = c.holds(v)
+			holds = c.holds(&v)
 			return holds
 		})
 		if !holds || !found && (c.Target == TargetValue || !c.holds(&version{})) {
@@ -165,52 +161,76 @@ func (c Compare) holds(v *version) bool {
 // check says why an operation cannot be carried out, before any part of it is.
 // Keys and leases are looked up in the space as it is before the command, and
 // on the branches that would be taken then, as etcd does.
-func (s *space) check(op Op, depth int) error {
+func (s *space) check(op Op) error {
+	room := int64(maxReadBytes)
+	return s.checkOp(op, 0, &room)
+}
+
+// checkOp is check of an operation that is so deep in a transaction, of which room is
+// how much its ranges may still return.
+func (s *space) checkOp(op Op, depth int, room *int64) error {
+	if depth == 0 {
+		ops := 0
+		if err := shape(op, MaxTxnOps, &ops); err != nil {
+			return err
+		}
+	}
 	switch {
 	case op.Range != nil:
-		if op.Range.Key == "" {
-			return ErrEmptyKey
+		at, err := s.readable(op.Range.Revision)
+		if err == nil && depth > 0 && !s.fits(*op.Range, at, room) {
+			err = ErrTooLarge
 		}
-		_, err := s.readable(op.Range.Revision)
 		return err
 	case op.Put != nil:
 		return s.checkPut(*op.Put)
-	case op.Delete != nil:
-		if op.Delete.Key == "" {
-			return ErrEmptyKey
-		}
-		return nil
 	case op.Txn != nil:
-		return s.checkTxn(*op.Txn, depth)
+		return s.checkTxn(*op.Txn, depth, room)
 	}
-	return ErrInvalid
+	return nil
+}
+
+// fits takes what a range returns from the room there is, and reports whether it was
+// enough.
+func (s *space) fits(op RangeOp, at int64, room *int64) bool {
+	if op.CountOnly {
+		return true
+	}
+	// What is sorted may be cut to the largest of all.
+	sorted := op.Order != Unordered && !op.byKey()
+	var n, sum, largest int64
+	s.each(op.Range, at, func(key string, v version) bool {
+		if !op.within(&v) {
+			return true
+		}
+		bytes := versionBytes + int64(len(key))
+		if !op.KeysOnly {
+			bytes += int64(len(v.value))
+		}
+		n, sum, largest = n+1, sum+bytes, max(largest, bytes)
+		return sorted || sum <= *room && n != op.Limit
+	})
+	if sorted && op.Limit > 0 {
+		sum = min(sum, min(n, op.Limit)*largest)
+	}
+	*room -= sum
+	return *room >= 0
 }
 
 func (s *space) checkPut(op PutOp) error {
-	switch {
-	case op.Key == "":
-		return ErrEmptyKey
-	case op.KeepValue && len(op.Value) > 0:
-		return ErrValueProvided
-	case op.KeepLease && op.Lease != 0:
-		return ErrLeaseProvided
-	case (op.KeepValue || op.KeepLease) && s.get(op.Key) == nil:
-		return ErrKeyNotFound
-	}
 	if op.Lease != 0 {
 		if _, ok := s.leases.Get(op.Lease); !ok {
 			return ErrLeaseNotFound
 		}
 	}
+	if (op.KeepValue || op.KeepLease) && !s.has(op.Key) {
+		return ErrKeyNotFound
+	}
 	return nil
 }
 
-func (s *space) checkTxn(op TxnOp, depth int) error {
+func (s *space) checkTxn(op TxnOp, depth int, room *int64) error {
 	if depth == 0 {
-		ops := 0
-		if err := shape(Op{Txn: &op}, 0, &ops); err != nil {
-			return err
-		}
 		if _, err := touched([]Op{{Txn: &op}}); err != nil {
 			return err
 		}
@@ -220,32 +240,45 @@ func (s *space) checkTxn(op TxnOp, depth int) error {
 		branch = op.Then
 	}
 	for _, inner := range branch {
-		if err := s.check(inner, depth+1); err != nil {
+		if err := s.checkOp(inner, depth+1, room); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// shape finds what is wrong with an operation whatever the space holds. ops
-// counts all operations of a transaction, inner ones included.
-func shape(op Op, depth int, ops *int) error {
+// shape finds what is wrong with an operation whatever the space holds, also in
+// branches that would not be taken. A transaction may have so many compares, and
+// operations of each branch, as width says, and an inner one what that leaves: so
+// none is deeper than MaxTxnOps. ops counts all operations, inner ones included.
+func shape(op Op, width int, ops *int) error {
 	set := 0
 	for _, there := range []bool{op.Range != nil, op.Put != nil, op.Delete != nil, op.Txn != nil} {
 		if there {
 			set++
 		}
 	}
-	if set != 1 {
+	switch {
+	case set != 1:
 		return ErrInvalid
+	case op.Range != nil && op.Range.Key == "", op.Put != nil && op.Put.Key == "", op.Delete != nil && op.Delete.Key == "":
+		return ErrEmptyKey
+	case op.Put != nil && op.Put.KeepValue && len(op.Put.Value) > 0:
+		return ErrValueProvided
+	case op.Put != nil && op.Put.KeepLease && op.Put.Lease != 0:
+		return ErrLeaseProvided
+	case op.Txn != nil:
+		return op.Txn.shape(width, ops)
 	}
-	if op.Txn == nil {
-		return nil
-	}
-	if depth >= maxTxnDepth || max(len(op.Txn.Compares), len(op.Txn.Then), len(op.Txn.Else)) > MaxTxnOps {
+	return nil
+}
+
+func (t *TxnOp) shape(width int, ops *int) error {
+	width -= max(len(t.Compares), len(t.Then), len(t.Else))
+	if width < 0 {
 		return ErrTooManyOps
 	}
-	for _, c := range op.Txn.Compares {
+	for _, c := range t.Compares {
 		switch {
 		case c.Key == "":
 			return ErrEmptyKey
@@ -253,12 +286,12 @@ func shape(op Op, depth int, ops *int) error {
 			return ErrInvalid
 		}
 	}
-	for _, branch := range [][]Op{op.Txn.Then, op.Txn.Else} {
+	for _, branch := range [][]Op{t.Then, t.Else} {
 		for _, inner := range branch {
 			if *ops++; *ops > maxInnerOps {
 				return ErrTooManyOps
 			}
-			if err := shape(inner, depth+1, ops); err != nil {
+			if err := shape(inner, width, ops); err != nil {
 				return err
 			}
 		}

@@ -11,7 +11,7 @@ const (
 	System Keyspace = 2 // the catalog and the cluster's own state
 )
 
-// LeaseID identifies a lease within its keyspace; positive.
+// LeaseID identifies a lease within its keyspace; not 0.
 type LeaseID int64
 
 // KeyValue is one version of a key. What it refers to is not to be altered.
@@ -62,6 +62,13 @@ type Range struct {
 
 // FromKey as the end of a Range stands for all keys from the first on.
 const FromKey = "\x00"
+
+// WithPrefix is the range of all keys that begin with a prefix, which does not end in
+// 0xff.
+func WithPrefix(prefix string) Range {
+	last := len(prefix) - 1
+	return Range{Key: prefix, End: prefix[:last] + string([]byte{prefix[last] + 1})}
+}
 
 // Contains reports whether a key is in the range.
 func (r Range) Contains(key string) bool {

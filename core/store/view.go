@@ -28,6 +28,14 @@ func (m *Machine) View() *View {
 // Applied returns index and term of the last entry that it contains.
 func (v *View) Applied() (index, term uint64) { return v.index, v.term }
 
+// UserOnly returns the state with nothing in the system's keyspace, and no clients:
+// what of it may be shown to those who may not see that one.
+func (v *View) UserOnly() *View {
+	system := newSpace()
+	system.quota = v.system.quota
+	return &View{index: v.index, term: v.term, user: v.user, system: system, clients: newClients()}
+}
+
 // Range reads. Errors are those of the package.
 func (v *View) Range(k Keyspace, op RangeOp) (*RangeResult, error) {
 	s := v.space(k)
@@ -48,26 +56,34 @@ func (v *View) Since(k Keyspace, r Range, revision int64, yield func(Event) bool
 	case revision < s.compacted:
 		return ErrCompacted
 	}
-	s.journal.since(revision, func(w write) bool {
-		if !r.Contains(w.key) {
+	s.journal.since(&s.arena, revision, func(at ref) bool {
+		key := s.arena.key(at)
+		if !r.Contains(key) {
 			return true
 		}
-		e, ok := s.keys.Get(w.key)
-		if !ok {
-			return true // Invariant: only writes before the compaction have no entry
-		}
-		at := e.upTo(w.revision)
-		if at == nil || at.mod != w.revision {
-			return true
-		}
-		event := Event{KV: at.of(w.key)}
-		if prev := e.at(w.revision - 1); prev != nil {
-			kv := prev.of(w.key)
-			event.Prev = &kv
+		v := s.arena.version(at)
+		event := Event{KV: v.of(key)}
+		if v.number != 1 { // else it was not there before
+			event.Prev = s.before(key, v.mod)
 		}
 		return yield(event)
 	})
 	return nil
+}
+
+// before returns what a key was before a revision; nil if it was not there, or if
+// that is compacted.
+func (s *space) before(key string, revision int64) *KeyValue {
+	e, ok := s.keys.get(&s.arena, key)
+	if !ok {
+		return nil
+	}
+	v, ok := s.arena.in(e, revision-1)
+	if !ok {
+		return nil
+	}
+	kv := v.of(key)
+	return &kv
 }
 
 // Lease describes a lease; false if it is not there.
@@ -98,7 +114,7 @@ func (v *View) Stats(k Keyspace) Stats {
 	}
 	return Stats{
 		Revision: s.revision, Compacted: s.compacted, Bytes: s.bytes, QuotaBytes: s.quota, Full: s.full,
-		Keys: s.keys.Len(), Leases: s.leases.Len(),
+		Keys: s.keys.keys, Leases: s.leases.Len(),
 	}
 }
 
@@ -137,7 +153,7 @@ func (v *View) Eval(k Keyspace, op Op) (OpResult, error) {
 	if s == nil || op.Writes() {
 		return OpResult{}, ErrInvalid
 	}
-	if err := s.check(op, 0); err != nil {
+	if err := s.check(op); err != nil {
 		return OpResult{}, err
 	}
 	w := writer{s: s, revision: s.revision + 1}
@@ -155,14 +171,9 @@ func (v *View) HashAt(k Keyspace, revision int64) (hash uint32, at, compacted in
 		return 0, 0, 0, err
 	}
 	var d Digest
-	s.keys.Scan(func(key string, e *entry) bool {
-		for _, old := range e.older {
-			if old.mod <= at {
-				d.add(digestOf(key, old))
-			}
-		}
-		if e.latest.mod <= at {
-			d.add(digestOf(key, e.latest))
+	s.eachVersion(func(key string, v version) bool {
+		if v.mod <= at {
+			d.add(digestOf(key, v))
 		}
 		return true
 	})

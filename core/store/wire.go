@@ -21,7 +21,7 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-func appendBytes[T string | []byte](b []byte, v T) []byte {
+func appendBytes[T ~string | ~[]byte](b []byte, v T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 

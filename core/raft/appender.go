@@ -23,6 +23,7 @@ const keptSnapshots = 2
 
 // appender owns the log on disk.
 func (h *Host) appender() {
+	stall := newStall(h)
 	for {
 		jobs := h.appends.take(h.stop)
 		if jobs == nil {
@@ -30,7 +31,10 @@ func (h *Host) appender() {
 		}
 		for len(jobs) > 0 {
 			n, batch := joined(jobs)
-			if err := h.write(jobs[:n], batch); err != nil {
+			stall.begins()
+			err := h.write(jobs[:n], batch)
+			stall.ends()
+			if err != nil {
 				h.report(report{failed: err})
 				return
 			}
@@ -67,6 +71,11 @@ func joined(jobs []appendJob) (n int, b wal.Batch) {
 }
 
 func (h *Host) write(jobs []appendJob, b wal.Batch) error {
+	if m := jobs[0].mark; m != nil && m.Index <= h.log.Mark().Index {
+		// While this server wrote a snapshot it was sent a newer one.
+		close(jobs[0].marked)
+		return nil
+	}
 	if first := jobs[0].append; first != nil && first.Snapshot != nil {
 		// The state machine first: once the log says so, it is what a restart begins
 		// with.
@@ -74,16 +83,18 @@ func (h *Host) write(jobs []appendJob, b wal.Batch) error {
 			return err
 		}
 	}
-	done := h.metrics.timeAppend()
-	if err := h.log.Append(b); err != nil {
-		return fmt.Errorf("raft: the log cannot be written: %w", err)
+	if !h.postponed(&b) {
+		done := h.metrics.timeAppend()
+		if err := h.log.Append(b); err != nil {
+			return fmt.Errorf("raft: the log cannot be written: %w", err)
+		}
+		done(len(b.Entries))
 	}
-	done(len(b.Entries))
 	if b.Mark != nil {
 		if _, err := h.log.Forget(); err != nil {
 			return fmt.Errorf("raft: old parts of the log cannot be removed: %w", err)
 		}
-		if err := h.snaps.Keep(keptSnapshots); err != nil {
+		if err := h.snaps.Keep(keptSnapshots, b.Mark.Index); err != nil {
 			return fmt.Errorf("raft: old snapshots cannot be removed: %w", err)
 		}
 	}
@@ -95,6 +106,42 @@ func (h *Host) write(jobs []appendJob, b wal.Batch) error {
 		h.report(report{appended: j.append})
 	}
 	return nil
+}
+
+// postponed reports whether a write can wait for the next one, as it says nothing
+// but how far the group has committed. After a crash whoever leads finds that out
+// anew; what must not be lost is entries, terms and votes. It goes with the next
+// write, so that a mark is never ahead of it.
+func (h *Host) postponed(b *wal.Batch) bool {
+	if b.Mark == nil && len(b.Entries) == 0 && b.Hard != nil && onlyCommits(h.log.Hard(), b.Hard) {
+		h.late.Store(b.Hard)
+		return true
+	}
+	if late := h.late.Swap(nil); b.Hard == nil {
+		b.Hard = late
+	}
+	return false
+}
+
+func onlyCommits(on wal.HardState, next *wal.HardState) bool {
+	return next.Term == on.Term && next.Vote == on.Vote
+}
+
+// needless carries out a write at once that can wait for the next one, or is none at all,
+// if there is none before it that is not on disk; false: the appender is to do it.
+func (h *Host) needless(a *replica.Append) (bool, error) {
+	hard := a.Batch.Hard
+	if h.writes > 0 || a.Snapshot != nil || len(a.Batch.Entries) > 0 || hard != nil && !onlyCommits(h.queued, hard) {
+		if hard != nil {
+			h.queued = *hard
+		}
+		h.writes++
+		return false, nil
+	}
+	if hard != nil {
+		h.late.Store(hard)
+	}
+	return true, h.replica.Appended(a)
 }
 
 // install has the applier go on from a snapshot that came in.

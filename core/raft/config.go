@@ -26,6 +26,13 @@ type Config struct {
 	// Voters are the servers of a new group, the same on each of them. Once there
 	// is state on disk, that says who takes part.
 	Voters []uint64
+	// Join makes a server without state one that waits to be added to a group: it has
+	// nothing, and stands for no election, until a leader that added it (Host.Change)
+	// sends a snapshot. Its ID is a new one, made with the state directory: an ID that
+	// was removed is refused for ever. Without Voters only. In a static set of servers,
+	// of which the IDs are ranks, a directory that was emptied is not noticed here;
+	// such a server ends when the leader speaks of entries that it confirmed and lost.
+	Join bool
 
 	// Disk is where log and snapshots are.
 	Disk      disk.FS
@@ -53,8 +60,9 @@ type Sizes struct {
 	// SnapshotBytes of log since the last snapshot make a new one, or as many as
 	// that one had, whatever is more. Default 64 MiB.
 	SnapshotBytes uint64
-	// TrailingBytes of log before a snapshot are kept in memory for followers that
-	// are not far behind. Default 16 MiB.
+	// TrailingBytes of log that was applied are kept in memory, up to twice as many, for
+	// followers that are not far behind; the leader keeps all that one of them lacks, up
+	// to the next snapshot. Default 8 MiB.
 	TrailingBytes uint64
 	// FreeBytes is the space below which this server says that its disk is full.
 	// Default 192 MiB: three segments.
@@ -89,6 +97,9 @@ type Handler interface {
 	Unreachable(id uint64)
 	// SnapshotSent says how SendSnapshot ended.
 	SnapshotSent(id uint64, err error)
+	// Gone says that the process of a server is gone, on hard evidence: a connection
+	// to it ended, and another one was refused by its host. Silence is none.
+	Gone(id uint64)
 	// Answer answers what another server asked.
 	Answer(ctx context.Context, from uint64, q Question) (Answer, error)
 }
@@ -126,25 +137,33 @@ var (
 	ErrStopped = errors.New("raft: this server is stopped")
 	// ErrUnknown says that nobody knows whether a command was carried out.
 	ErrUnknown = errors.New("raft: nobody knows whether this was done")
-	// ErrNoState says that there is no state on disk, and no Voters to begin with.
+	// ErrNoState says that there is no state on disk, no Voters to begin with, and no
+	// word to Join.
 	ErrNoState = errors.New("raft: there is no state on disk and no voters are named to begin a group with")
+	// ErrHasState says that a new group cannot begin where one has its state.
+	ErrHasState = errors.New("raft: there is state on disk already")
 )
 
 func (c *Config) complete() error {
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, 100*time.Millisecond)
 	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, time.Second)
-	s := &c.Sizes
-	s.SegmentBytes = cmp.Or(s.SegmentBytes, 64<<20)
-	s.SnapshotBytes = cmp.Or(s.SnapshotBytes, 64<<20)
-	s.TrailingBytes = cmp.Or(s.TrailingBytes, 16<<20)
-	s.FreeBytes = cmp.Or(s.FreeBytes, 3*uint64(s.SegmentBytes))
+	c.Sizes.complete()
 	switch {
 	case c.ID == 0:
 		return errors.New("raft: the id of a server is not 0")
 	case c.ElectionTimeout < 3*c.HeartbeatInterval:
 		return fmt.Errorf("raft: the election timeout is %v; it has to be three heartbeats of %v at least", c.ElectionTimeout, c.HeartbeatInterval)
+	case c.Join && len(c.Voters) > 0:
+		return errors.New("raft: a server joins a group, or begins one with Voters, not both")
 	case c.Disk == nil || c.Transport == nil || c.Log == nil || c.Metrics == nil:
 		return errors.New("raft: Disk, Transport, Log and Metrics are required")
 	}
 	return nil
+}
+
+func (s *Sizes) complete() {
+	s.SegmentBytes = cmp.Or(s.SegmentBytes, 64<<20)
+	s.SnapshotBytes = cmp.Or(s.SnapshotBytes, 64<<20)
+	s.TrailingBytes = cmp.Or(s.TrailingBytes, 8<<20)
+	s.FreeBytes = cmp.Or(s.FreeBytes, 3*uint64(s.SegmentBytes))
 }

@@ -19,6 +19,26 @@
 // one which is sent again, to whatever leader, happens once. Propose tries until
 // its context ends; what it does not know then it says.
 //
+// A server that does not lead sends commands to the leader by messages, and learns what
+// they come to when it applies them itself; the leader gives back what it does not take.
+// Who lacks entries, and so hears nothing for half an election timeout, asks.
+//
+// # Servers come and go
+//
+// Change asks the leader for one change of the servers, which is checked before it
+// is proposed: Join opens a server that waits to be added as a learner; a learner
+// that follows the log is promoted, in the same change in which a dead voter is
+// removed. Ids that were removed are remembered in the state for ever. When the
+// transport finds the leader's process gone, the voters elect another one at once,
+// one after the other.
+//
+// # Rest
+//
+// A server that is all of its group ticks only while something waits for time to pass:
+// an entry on its way, a read, somebody who waits for a result. Leases and a disk that
+// hangs have timers of their own. So an agent that is alone is not woken for nothing;
+// the first learner ends that.
+//
 // # Failure
 //
 // If the log cannot be written, or the replica finds itself in a state that cannot

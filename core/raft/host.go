@@ -22,23 +22,33 @@ type Host struct {
 	metrics *metrics
 	ticks   int // of an election timeout
 
-	replica *replica.Replica // the loop's
-	log     *wal.Log         // the appender's
+	replica *replica.Replica              // the loop's
+	log     *wal.Log                      // the appender's
+	late    atomic.Pointer[wal.HardState] // it goes with the next write; nil: none
+	queued  wal.HardState                 // the loop's: the last one that is on disk, or will be
+	writes  int                           // the loop's: that the appender has
+	pulse   *pulse                        // the loop's
 	snaps   *snap.Store
 	machine *store.Machine // the applier's
 
 	view    atomic.Pointer[store.View]
 	state   atomic.Pointer[replica.State]
 	members atomic.Pointer[pb.ConfState]
-	changed *signal // the state changed
+	changed *signal // the state or the membership changed
 
 	inbox     chan *pb.Message
 	proposals chan proposal
-	reads     chan chan readAnswer
-	asks      chan func() // for what is rare
-	reports   chan report // of appender, applier and snapshots, in their order
+	reads     chan reading
+	asks      chan func()  // for what is rare
+	reports   chan report  // of appender, applier and snapshots, in their order
+	forwarded atomic.Int64 // bytes of commands of other servers in proposals
 	appends   *queue[appendJob]
 	applies   *queue[applyJob]
+
+	changing chan struct{}                             // of one: a change of the membership is made
+	outcomes map[replica.ChangeID]chan replica.Outcome // the loop's
+	joint    atomic.Pointer[time.Time]
+	gone     map[uint64]time.Time // the loop's: when a server was said to be
 
 	session *session
 	waiters *waiters
@@ -53,6 +63,9 @@ type Host struct {
 	running  sync.WaitGroup
 	failure  atomic.Pointer[error]
 }
+
+// maxProposals wait for the loop: as many as the clients of four servers have on the way.
+const maxProposals = 4 * store.MaxOutstanding / 2
 
 // report is what the loop is told of a job.
 type report struct {
@@ -77,11 +90,11 @@ func Open(cfg Config) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, log: o.log, snaps: o.snaps, machine: o.machine, ticks: int(cfg.ElectionTimeout / cfg.HeartbeatInterval), changed: newSignal(),
-		inbox: make(chan *pb.Message, 1024), proposals: make(chan proposal, 1024), reads: make(chan chan readAnswer, 1024),
+		inbox: make(chan *pb.Message, 1024), proposals: make(chan proposal, maxProposals), reads: make(chan reading, 1024),
 		asks: make(chan func()), reports: make(chan report, 64), appends: newQueue[appendJob](), applies: newQueue[applyJob](),
-		waiters: newWaiters(), lessor: newLessor(), stop: make(chan struct{}), done: make(chan struct{}),
+		waiters: newWaiters(), lessor: newLessor(), changing: make(chan struct{}, 1), outcomes: map[replica.ChangeID]chan replica.Outcome{}, gone: map[uint64]time.Time{}, stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	h.session, h.room = newSession(), newRoom(h)
+	h.session, h.room, h.queued, h.pulse = newSession(), newRoom(h), o.log.Hard(), newPulse(cfg.HeartbeatInterval)
 	if h.metrics, err = newMetrics(cfg.Metrics, h); err != nil {
 		return nil, errors.Join(err, o.log.Close())
 	}
@@ -109,6 +122,11 @@ func (h *Host) start() {
 		h.cfg.Transport.Stop() // nothing more leaves this server
 		h.running.Wait()
 		h.waiters.end()
+		if late := h.late.Load(); late != nil && h.Err() == nil {
+			if err := h.log.Append(wal.Batch{Hard: late}); err != nil {
+				h.cfg.Log.Warn("what is committed was not noted on disk; the next start finds it out", "error", err)
+			}
+		}
 		if err := h.log.Close(); err != nil && h.Err() == nil {
 			h.cfg.Log.Warn("the log on disk did not close", "error", err)
 		}
@@ -168,7 +186,7 @@ func (h *Host) State() replica.State { return *h.state.Load() }
 // Members returns the membership that is in force on this server.
 func (h *Host) Members() *pb.ConfState { return h.members.Load() }
 
-// Changed returns a channel that is closed when the State is another one.
+// Changed returns a channel that is closed when State or Members is another one.
 func (h *Host) Changed() <-chan struct{} { return h.changed.wait() }
 
 func (h *Host) publish(v *store.View) { h.view.Store(v) }
@@ -176,13 +194,18 @@ func (h *Host) publish(v *store.View) { h.view.Store(v) }
 // note publishes what the replica is; the loop calls it.
 func (h *Host) note() {
 	now := h.replica.State()
-	h.members.Store(h.replica.Conf())
-	if old := h.state.Swap(&now); old == nil || *old != now {
+	conf := h.replica.Conf()
+	moved := h.members.Swap(conf) != conf
+	h.noteJoint(len(conf.GetVotersOutgoing()) > 0)
+	if old := h.state.Swap(&now); old == nil || *old != now || moved {
 		h.changed.raise()
+		h.waiters.moved()
 	}
 }
 
-// ask runs f on the loop; ErrStopped if there is none any more.
+// ask runs f on the loop; ErrStopped if there is none any more. Then f may still run,
+// and what it writes is not to be read: to wait for the end of the loop would be to wait
+// for oneself, where the end of the server waits for who asks.
 func (h *Host) ask(f func()) error {
 	ran := make(chan struct{})
 	select {
@@ -193,7 +216,7 @@ func (h *Host) ask(f func()) error {
 	select {
 	case <-ran:
 		return nil
-	case <-h.done:
+	case <-h.stop:
 		return ErrStopped
 	}
 }

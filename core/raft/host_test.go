@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/fairlead/fairlead/core/raft/disk"
+	"github.com/fairlead/fairlead/core/raft/wal"
 	"github.com/fairlead/fairlead/core/store"
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
@@ -42,6 +46,25 @@ func TestOneServer(t *testing.T) {
 	}
 }
 
+// A snapshot takes a while. One that was sent meanwhile, and is newer, has overtaken it.
+func TestSnapshotThatWasOvertaken(t *testing.T) {
+	g := newGroup(t, 1, little())
+	h := g.leader()
+	for i := range 200 {
+		g.put(h, "key", strings.Repeat("x", 200)+strconv.Itoa(i))
+	}
+	for _, behind := range []uint64{0, 1} {
+		job := appendJob{mark: &wal.Mark{Index: origin - behind, Term: origin}, marked: make(chan error)}
+		h.appends.add(job)
+		select {
+		case <-job.marked:
+		case <-h.Done():
+			t.Fatalf("an old mark ended the server: %v", h.Err())
+		}
+	}
+	g.put(h, "key", "goes on")
+}
+
 // Every server writes and reads; the leader is lost again and again.
 func TestThreeServers(t *testing.T) {
 	g := newGroup(t, 3, little())
@@ -52,7 +75,7 @@ func TestThreeServers(t *testing.T) {
 			g.put(h, key, strconv.Itoa(round))
 			for other, o := range g.hosts {
 				if got := g.get(o, key); got != strconv.Itoa(round) {
-					t.Fatalf("round %d: server %d wrote, %d reads %q", round, id, other, got)
+					t.Fatalf("invariant linearizable: round %d: server %d wrote, %d reads %q", round, id, other, got)
 				}
 			}
 		}
@@ -61,7 +84,7 @@ func TestThreeServers(t *testing.T) {
 		g.put(g.leader(), "meanwhile", strconv.Itoa(round))
 		h := g.open(lost)
 		if got := g.get(h, "meanwhile"); got != strconv.Itoa(round) {
-			t.Fatalf("round %d: back again, server %d reads %q", round, lost, got)
+			t.Fatalf("invariant linearizable: round %d: back again, server %d reads %q", round, lost, got)
 		}
 	}
 }
@@ -226,6 +249,91 @@ func TestLeases(t *testing.T) {
 	}
 }
 
+// A leader that pauses just before it renews a lease leads no more when it goes on, and
+// has to notice that.
+func TestLeaseOfALeaderThatPaused(t *testing.T) {
+	g := newGroup(t, 3, little())
+	lease := store.Lease{Space: store.User, ID: 1}
+	if r, err := g.leader().Propose(soon(t), store.Command{Space: lease.Space, Grant: &store.Grant{ID: lease.ID, TTLSeconds: 600}}); err != nil || r.Err != nil {
+		t.Fatal(err, r.Err)
+	}
+	// On a busy machine another one may be elected before the leader is cut off.
+	for try := 1; !pauses(t, g, lease); try++ {
+		if try == 20 {
+			t.Fatal("no leader stays one for long enough")
+		}
+	}
+}
+
+// pauses has the leader pause as TestLeaseOfALeaderThatPaused says; false if it was
+// deposed before it was cut off.
+func pauses(t *testing.T, g *group, lease store.Lease) bool {
+	t.Helper()
+	old := g.leader()
+	leads := old.State()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	old.lessor.mu.Lock() // the pause
+	goOn := sync.OnceFunc(old.lessor.mu.Unlock)
+	t.Cleanup(goOn)
+	answer := make(chan error, 1)
+	go func() {
+		_, there, err := old.Renew(ctx, lease)
+		if err == nil && there {
+			err = errors.New("it was renewed")
+		}
+		answer <- err
+	}()
+	for range 500 {
+		g.get(old, "key") // what came before is read by then
+	}
+	g.net.isolate(old.ID(), true)
+	defer g.net.isolate(old.ID(), false)
+	if !leads.Leads() || old.State() != leads {
+		goOn()
+		cancel()
+		<-answer
+		return false
+	}
+	await.Within(t, time.Minute, "another leader", func() bool {
+		return slices.ContainsFunc(g.up(), func(h *Host) bool { return h != old && h.State().Leads() })
+	})
+	goOn()
+	await.Within(t, time.Minute, "the old leader to step down", func() bool { return !old.State().Leads() })
+	select {
+	case err := <-answer:
+		t.Fatalf("invariant lease-fencing: an isolated leader answered: %v", err)
+	default:
+	}
+	cancel()
+	if err := <-answer; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	return true
+}
+
+// The server ends although one of its own goroutines had the loop do what panics.
+func TestPanicOfTheLoop(t *testing.T) {
+	g := newGroup(t, 1, little())
+	h := g.leader()
+	asked := make(chan error, 1)
+	h.running.Go(func() { asked <- h.ask(func() { panic("this cannot be") }) })
+	await.Within(t, time.Minute, "the server to end", func() bool {
+		select {
+		case <-h.Done():
+			return true
+		default:
+			return false
+		}
+	})
+	if err := <-asked; !errors.Is(err, ErrStopped) {
+		t.Error(err)
+	}
+	if err := h.Err(); err == nil || !strings.Contains(err.Error(), "this cannot be") {
+		t.Error(err)
+	}
+}
+
 // badDisk is one that fails when it is told to.
 type badDisk struct {
 	disk.FS
@@ -270,6 +378,7 @@ func bad(g *group) map[uint64]*badDisk {
 	for id := range g.dirs {
 		g.open(id)
 	}
+	g.elect()
 	return disks
 }
 
@@ -348,10 +457,23 @@ func TestNoMajority(t *testing.T) {
 	if got := valueIn(t, h.View(), "a"); got != "1" {
 		t.Errorf("a is %q", got)
 	}
+	// Who gives up leaves nothing behind.
+	ctx, cancel = context.WithTimeout(t.Context(), 2*g.tick)
+	defer cancel()
+	if _, err := h.Read(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	await.Within(t, time.Minute, "the reads that nobody waits for to be forgotten", func() bool {
+		var m dto.Metric
+		if err := h.metrics.readsWaiting.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		return m.GetGauge().GetValue() == 0
+	})
 }
 
 func TestTransfer(t *testing.T) {
-	g := newGroup(t, 3, little())
+	g := steady(t, 3, little())
 	from := g.leader()
 	to := from.ID()%3 + 1
 	if err := g.hosts[to].Transfer(soon(t), to); !errors.Is(err, ErrNotLeader) {

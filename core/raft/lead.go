@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/core/raft/replica"
 	"github.com/fairlead/fairlead/core/store"
 )
 
@@ -28,13 +31,7 @@ func (h *Host) lead() {
 			ctx, cancel := context.WithCancel(context.Background())
 			go func() {
 				defer cancel()
-				for h.State() == state {
-					select {
-					case <-h.Changed():
-					case <-h.stop:
-						return
-					}
-				}
+				h.awaitOther(state)
 			}()
 			h.reign(ctx, state.Term)
 			cancel()
@@ -49,21 +46,43 @@ func (h *Host) lead() {
 	}
 }
 
-// reign announces the leader, and then lets leases end, until ctx does.
+// awaitOther returns when the state is another one, or the server ends.
+func (h *Host) awaitOther(than replica.State) {
+	for {
+		changed := h.Changed() // first: what changes from here on is noticed
+		if h.State() != than {
+			return
+		}
+		select {
+		case <-changed:
+		case <-h.stop:
+			return
+		}
+	}
+}
+
+// reign lets leases end once the leader is announced, until ctx ends.
 func (h *Host) reign(ctx context.Context, term uint64) {
-	if !h.announce(ctx, term) {
-		<-ctx.Done()
+	if !h.announced(ctx, term) {
 		return
 	}
+	h.running.Go(func() { h.guarded(func() { h.finishRetiring(ctx, term) }) })
 	h.lessor.promote(term)
 	h.cfg.Log.Info("this server leads the store", "term", term)
-	ticker := time.NewTicker(leaseTick)
-	defer ticker.Stop()
+	timer := time.NewTimer(leaseTick)
+	defer timer.Stop()
 	for {
+		if in, there := h.lessor.plan(); there {
+			timer.Reset(in)
+		} else {
+			timer.Stop()
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-h.lessor.sooner:
+			continue
+		case <-timer.C:
 		}
 		for _, l := range h.lessor.due(term) {
 			revoke := store.Command{Space: l.Space, Term: term, Revoke: &store.Revoke{ID: l.ID}}
@@ -74,27 +93,32 @@ func (h *Host) reign(ctx context.Context, term uint64) {
 	}
 }
 
-// leaseTick is how late a lease may end, beside the time of a write.
+// leaseTick is how late a lease may end, beside the time of a write: those that end
+// within it are ended in one go.
 const leaseTick = 200 * time.Millisecond
 
-// announce writes the leader's key as the first entry of its term.
-func (h *Host) announce(ctx context.Context, term uint64) bool {
+// announced waits until the leader's key is written, which is the first entry of
+// commands in its term; false if ctx ended before.
+func (h *Host) announced(ctx context.Context, term uint64) bool {
 	for ctx.Err() == nil {
-		r, err := h.Propose(ctx, store.Command{Space: store.System, Term: term, Op: &store.Op{
-			Put: &store.PutOp{Key: LeaderKey, Value: fmt.Appendf(nil, "%d %d", h.cfg.ID, term)},
-		}})
-		switch {
-		case err == nil && r.Err == nil:
+		if _, at := h.View().Applied(); at >= term {
 			return true
-		case err == nil && errors.Is(r.Err, store.ErrFenced):
-			return false
 		}
+		again := time.NewTimer(h.tick() / 4)
 		select {
 		case <-ctx.Done():
-		case <-time.After(h.tick()):
+		case <-again.C:
 		}
+		again.Stop()
 	}
 	return false
+}
+
+// announcement is the command that says who leads in a term.
+func (h *Host) announcement(term uint64) store.Command {
+	return store.Command{Space: store.System, Term: term, Op: &store.Op{
+		Put: &store.PutOp{Key: LeaderKey, Value: fmt.Appendf(nil, "%d %d", h.cfg.ID, term)},
+	}}
 }
 
 // Transfer hands the leadership to another voter; ErrNotLeader if it is not here.
@@ -102,6 +126,9 @@ func (h *Host) announce(ctx context.Context, term uint64) bool {
 func (h *Host) Transfer(ctx context.Context, to uint64) error {
 	if !h.State().Leads() {
 		return ErrNotLeader
+	}
+	if !slices.Contains(h.Members().GetVoters(), to) {
+		return fmt.Errorf("raft: server %x is no voter: only one that has a vote can lead", to)
 	}
 	if err := h.ask(func() { h.replica.Transfer(to) }); err != nil {
 		return err
@@ -131,10 +158,13 @@ type lessor struct {
 	began time.Time // what its clock counts from; monotonic
 	inner *store.Lessor
 	term  uint64 // in which deadlines count; 0: they do not
+
+	planned time.Duration // when due is asked next
+	sooner  chan struct{} // of one: that is too late
 }
 
 func newLessor() *lessor {
-	return &lessor{began: time.Now(), inner: store.NewLessor(store.NewMachine().View(), 0)}
+	return &lessor{began: time.Now(), inner: store.NewLessor(store.NewMachine().View(), 0), sooner: make(chan struct{}, 1)}
 }
 
 func (l *lessor) now() time.Duration { return time.Since(l.began) }
@@ -148,14 +178,15 @@ func (l *lessor) reset(v *store.View) {
 
 // applied follows a command that was applied.
 func (l *lessor) applied(c *store.Command, r *store.Result) {
-	if r.Err != nil || r.Repeated {
-		return
+	if r.Err != nil || r.Repeated || c.Grant == nil && c.Revoke == nil {
+		return // without a wait for the mutex
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case c.Grant != nil:
 		l.inner.Granted(store.Lease{Space: c.Space, ID: c.Grant.ID}, c.Grant.TTLSeconds, l.now())
+		l.hasten()
 	case c.Revoke != nil:
 		l.inner.Revoked(store.Lease{Space: c.Space, ID: c.Revoke.ID})
 	}
@@ -173,6 +204,32 @@ func (l *lessor) depose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.term = 0
+}
+
+// plan says in how long due is to be asked, from now on; false if there is no lease.
+func (l *lessor) plan() (in time.Duration, there bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	next, there := l.inner.Next()
+	if !there {
+		l.planned = math.MaxInt64
+		return 0, false
+	}
+	l.planned = max(next, now+leaseTick)
+	return l.planned - now, true
+}
+
+// hasten has it planned anew if a lease ends before that. The mutex is held.
+func (l *lessor) hasten() {
+	next, there := l.inner.Next()
+	if !there || next >= l.planned {
+		return
+	}
+	select {
+	case l.sooner <- struct{}{}:
+	default:
+	}
 }
 
 // dueAtOnce bounds the leases that are ended in one go.

@@ -2,6 +2,7 @@ package raft
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	etcdraft "go.etcd.io/raft/v3"
@@ -13,18 +14,26 @@ import (
 
 // loop owns the replica.
 func (h *Host) loop() {
-	ticker := time.NewTicker(h.tick())
-	defer ticker.Stop()
-	l := loopState{h: h, readers: newReaders(h)}
+	defer h.pulse.stop()
+	l := loopState{h: h, readers: newReaders(h), view: h.View()}
+	l.hurry()
 	for {
+		proposals := h.proposals
+		if l.holds() {
+			proposals = nil
+		}
+		ticked := false
 		select {
-		case <-ticker.C:
+		case <-h.pulse.c():
+			ticked = true
 			h.replica.Tick()
 			l.readers.tick()
+			l.tickWaiters()
+			l.watchJoint()
 		case m := <-h.inbox:
 			l.step(m)
 			l.more()
-		case p := <-h.proposals:
+		case p := <-proposals:
 			l.propose(p)
 		case r := <-h.reads:
 			l.readers.add(r)
@@ -39,8 +48,35 @@ func (h *Host) loop() {
 			return
 		}
 		l.readers.begin()
+		l.announce()
 		l.ready()
+		if h.replica.NeedsSnapshot() {
+			l.save()
+		}
+		h.pulse.follow(l.rests, ticked)
 	}
+}
+
+// heartbeatsAtStart is how long a server that was just started waits for a leader, at
+// least, in heartbeats.
+const heartbeatsAtStart = 3
+
+// hurry lets most of the first election timeout pass at once: a leader that is there
+// says so by its next heartbeat. Who is the only voter waits for nobody.
+func (l *loopState) hurry() {
+	h := l.h
+	switch voters := h.Members().GetVoters(); {
+	case !slices.Contains(voters, h.cfg.ID):
+	case len(voters) == 1 && len(h.Members().GetVotersOutgoing()) == 0:
+		if err := h.replica.Campaign(); err != nil {
+			h.cfg.Log.Debug("the only voter does not stand for election yet", "error", err)
+		}
+	default:
+		for range h.ticks - heartbeatsAtStart {
+			h.replica.Tick()
+		}
+	}
+	l.ready()
 }
 
 // loopState is what the loop remembers.
@@ -48,13 +84,35 @@ type loopState struct {
 	h       *Host
 	readers *readers
 	saving  bool
-	saved   uint64 // bytes of the last snapshot
+	saved   uint64    // bytes of the last snapshot
+	missed  time.Time // when a snapshot could not be made
+	// view is what was applied up to what the replica has heard of.
+	view *store.View
+
+	ticked    uint64 // what was applied at the last tick
+	announced uint64 // the last term in which this server said that it leads
+
+	proposed bool            // the next append has an entry of proposals
+	writing  *replica.Append // that has one and is on its way to the disk; nil: none
+
+	complained time.Time // since when the change took long that was complained of
+}
+
+// tickWaiters lets the time pass of those who wait for what commands come to.
+func (l *loopState) tickWaiters() {
+	index := l.h.replica.AppliedIndex()
+	l.h.waiters.tick(index > l.ticked, l.h.patience())
+	l.ticked = index
 }
 
 // step takes a message. One of a server that is gone or of a term that is over is
 // of no use; that is no news.
 func (l *loopState) step(m *pb.Message) {
-	if err := l.h.replica.Step(m); err != nil && !errors.Is(err, etcdraft.ErrStepPeerNotFound) {
+	err := l.h.replica.Step(m)
+	switch {
+	case errors.Is(err, replica.ErrForgot):
+		l.h.fail(err)
+	case err != nil && !errors.Is(err, etcdraft.ErrStepPeerNotFound):
 		l.h.cfg.Log.Debug("a message of another server was not taken", "from", m.GetFrom(), "type", m.GetType(), "error", err)
 	}
 }
@@ -93,9 +151,32 @@ func (l *loopState) propose(first proposal) {
 	err := ErrNotLeader
 	if l.h.replica.State().Leads() {
 		err = l.h.replica.Propose(store.EncodeCommands(commands))
+		l.proposed = err == nil
 	}
 	for _, p := range batch {
-		p.taken <- err
+		l.h.told(p, err)
+	}
+}
+
+// holds reports whether proposals wait until the entry before them is on this
+// leader's disk. All that come meanwhile make one entry then, one message to each
+// follower and one answer of it. They would not be answered sooner without: nothing
+// is applied here that is not on the disk, which takes one write after the other.
+func (l *loopState) holds() bool {
+	st := l.h.replica.State()
+	return st.Leads() && (l.writing != nil || l.announced != st.Term)
+}
+
+// announce makes the first commands of a term those that say who leads, so that what
+// compares the leader's key is never older than it.
+func (l *loopState) announce() {
+	st := l.h.replica.State()
+	if !st.Leads() || l.announced == st.Term {
+		return
+	}
+	// If it is not taken, a later turn tries again; until then nothing else is.
+	if l.h.replica.Propose(store.EncodeCommands([]store.Command{l.h.announcement(st.Term)})) == nil {
+		l.announced, l.proposed = st.Term, true
 	}
 }
 
@@ -111,10 +192,21 @@ func (l *loopState) ready() {
 			l.send(m)
 		}
 		if rd.Append != nil {
-			h.appends.add(appendJob{append: rd.Append})
+			if l.proposed && len(rd.Append.Batch.Entries) > 0 {
+				l.proposed, l.writing = false, rd.Append
+			}
+			if done, err := h.needless(rd.Append); err != nil {
+				h.fail(err)
+				return
+			} else if !done {
+				h.appends.add(appendJob{append: rd.Append})
+			}
 		}
 		if rd.Apply != nil {
 			h.applies.add(applyJob{apply: rd.Apply})
+		}
+		for _, c := range rd.Done {
+			h.decided(c)
 		}
 		for _, c := range rd.Reads {
 			l.readers.confirmed(c)
@@ -122,6 +214,7 @@ func (l *loopState) ready() {
 		if rd.State != nil {
 			h.note()
 			h.metrics.state(*rd.State)
+			l.announce()
 			h.cfg.Log.Debug("raft state", "term", rd.State.Term, "leader", rd.State.Leader, "role", rd.State.Role.String())
 		}
 	}
@@ -154,9 +247,15 @@ func (l *loopState) report(r report) {
 	switch {
 	case err != nil:
 	case r.appended != nil:
+		h.writes--
+		if r.appended == l.writing {
+			l.writing = nil
+		}
 		err = h.replica.Appended(r.appended)
 		if r.appended.Snapshot != nil {
 			h.note()
+			l.view = h.View() // nothing was applied since
+			l.readers.applied(h.replica.AppliedIndex())
 		}
 	case r.applied != nil:
 		changes := changesMembers(r.applied)
@@ -164,12 +263,18 @@ func (l *loopState) report(r report) {
 			h.note()
 		}
 		l.readers.applied(h.replica.AppliedIndex())
-		l.save(r.view)
+		l.view = r.view
+		if !l.saving { // what comes after the snapshot has to stay
+			h.replica.Trim(h.cfg.Sizes.TrailingBytes)
+		}
+		if h.replica.AppendedBytes() >= max(h.cfg.Sizes.SnapshotBytes, l.saved) {
+			l.save()
+		}
 	case r.saved != nil:
 		l.saving, l.saved = false, r.bytes
 		h.replica.Saved(r.saved, h.cfg.Sizes.TrailingBytes)
 	case r.missed != nil:
-		l.saving = false
+		l.saving, l.missed = false, time.Now()
 		h.cfg.Log.Warn("no snapshot was made; the log grows until one is", "error", r.missed)
 	}
 	if err != nil {
@@ -186,14 +291,13 @@ func changesMembers(a *replica.Apply) bool {
 	return false
 }
 
-// save begins a snapshot if the log has grown enough since the last one. The view
-// is what was applied up to what the replica has heard of.
-func (l *loopState) save(view *store.View) {
+// save begins a snapshot, if none is being made, or failed just now.
+func (l *loopState) save() {
 	h := l.h
-	if l.saving || h.replica.AppendedBytes() < max(h.cfg.Sizes.SnapshotBytes, l.saved) {
+	if l.saving || time.Since(l.missed) < h.cfg.ElectionTimeout {
 		return
 	}
 	l.saving = true
-	of := h.replica.Snapshot()
+	of, view := h.replica.Snapshot(), l.view
 	h.running.Go(func() { h.guarded(func() { h.save(of, view) }) })
 }

@@ -1,11 +1,12 @@
 package raft
 
 import (
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fairlead/fairlead/core/metric"
 	"github.com/fairlead/fairlead/core/raft/replica"
 )
 
@@ -16,6 +17,7 @@ type metrics struct {
 	leads     prometheus.Gauge
 	hasLeader prometheus.Gauge
 	elections prometheus.Counter
+	forgotten prometheus.Counter
 	applied   prometheus.Counter
 	appends   prometheus.Histogram
 	entries   prometheus.Counter
@@ -49,6 +51,7 @@ func newMetrics(registry prometheus.Registerer, h *Host) (*metrics, error) {
 	m.leads = gauge("fairlead_raft_is_leader", "1 while this server leads.")
 	m.hasLeader = gauge("fairlead_raft_has_leader", "1 while this server knows a leader.")
 	m.elections = counter("fairlead_raft_elections_total", "Terms that this server began to lead.")
+	m.forgotten = counter("fairlead_raft_leaders_gone_total", "Leaders of which the process was found gone before they were silent for an election timeout.")
 	m.applied = counter("fairlead_raft_applied_commands_total", "Commands applied to the state machine.")
 	m.entries = counter("fairlead_raft_appended_entries_total", "Entries written to the log on disk.")
 	m.appends = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -61,27 +64,27 @@ func newMetrics(registry prometheus.Registerer, h *Host) (*metrics, error) {
 	m.free = gauge("fairlead_raft_disk_free_bytes", "Free space of the file system that the log is on.")
 	m.all = append(m.all, m.appends, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fairlead_raft_applied_index", Help: "Index of the last entry applied.",
-	}, func() float64 { index, _ := h.View().Applied(); return float64(index) }))
+	}, func() float64 { index, _ := h.View().Applied(); return float64(index) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fairlead_raft_joint_seconds", Help: "How long a change of the servers is under way already of which the old ones still count; 0: none is.",
+	}, func() float64 {
+		if at := h.JointSince(); !at.IsZero() {
+			return time.Since(at).Seconds()
+		}
+		return 0
+	}))
 	return m, m.register()
 }
 
 // register adds all metrics, or none.
 func (m *metrics) register() error {
-	for i, c := range m.all {
-		if err := m.registry.Register(c); err != nil {
-			for _, done := range m.all[:i] {
-				m.registry.Unregister(done)
-			}
-			return errors.Join(errors.New("raft: the metrics cannot be registered"), err)
-		}
+	if err := metric.Register(m.registry, m.all...); err != nil {
+		return fmt.Errorf("raft: register metrics: %w", err)
 	}
 	return nil
 }
 
 func (m *metrics) unregister() {
-	for _, c := range m.all {
-		m.registry.Unregister(c)
-	}
+	metric.Unregister(m.registry, m.all...)
 }
 
 func (m *metrics) state(s replica.State) {

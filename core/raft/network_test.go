@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ type network struct {
 	mu      sync.Mutex
 	servers map[uint64]*wire
 	cut     map[[2]uint64]bool
+	asked   atomic.Int64 // questions
+	sees    func(*pb.Message)
 }
 
 // wire is one server's end.
@@ -89,6 +92,11 @@ func (w *wire) Start(h Handler) {
 
 func (w *wire) Send(m *pb.Message) {
 	m = proto.Clone(m).(*pb.Message)
+	w.n.mu.Lock()
+	if w.n.sees != nil {
+		w.n.sees(m)
+	}
+	w.n.mu.Unlock()
 	select {
 	case w.out <- func() {
 		if h := w.n.handlerOf(w.id, m.GetTo()); h != nil {
@@ -116,6 +124,7 @@ func (w *wire) SendSnapshot(m *pb.Message, meta snap.Meta, file io.ReadCloser) {
 }
 
 func (w *wire) Ask(ctx context.Context, to uint64, q Question) (Answer, error) {
+	w.n.asked.Add(1)
 	h := w.n.handlerOf(w.id, to)
 	if h == nil {
 		return Answer{}, errDown
@@ -140,13 +149,14 @@ type group struct {
 	dirs  map[uint64]string
 	disks map[uint64]func(disk.FS) disk.FS
 	hosts map[uint64]*Host
+	joins map[uint64]bool // servers that are not of those that the group began with
 	sizes Sizes
 	tick  time.Duration
 }
 
 func newGroup(t testing.TB, n int, sizes Sizes) *group {
 	g := &group{
-		t: t, net: newNetwork(), dirs: map[uint64]string{}, disks: map[uint64]func(disk.FS) disk.FS{}, hosts: map[uint64]*Host{},
+		t: t, net: newNetwork(), dirs: map[uint64]string{}, disks: map[uint64]func(disk.FS) disk.FS{}, hosts: map[uint64]*Host{}, joins: map[uint64]bool{},
 		sizes: sizes, tick: 20 * time.Millisecond,
 	}
 	for id := uint64(1); id <= uint64(n); id++ {
@@ -184,11 +194,13 @@ func (g *group) open(id uint64) *Host {
 func (g *group) config(id uint64, on disk.FS) Config {
 	var voters []uint64
 	for other := range g.dirs {
-		voters = append(voters, other)
+		if !g.joins[other] && !g.joins[id] {
+			voters = append(voters, other)
+		}
 	}
 	log := slog.New(slog.NewTextHandler(g.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})).With("server", id)
 	return Config{
-		ID: id, Cluster: "abcd", Voters: voters, Disk: on, Transport: g.net.wire(id), HeartbeatInterval: g.tick, ElectionTimeout: 10 * g.tick,
+		ID: id, Cluster: "abcd", Voters: voters, Join: g.joins[id], Disk: on, Transport: g.net.wire(id), HeartbeatInterval: g.tick, ElectionTimeout: 10 * g.tick,
 		Sizes: g.sizes, Log: log, Metrics: prometheus.NewRegistry(),
 	}
 }
@@ -200,7 +212,22 @@ func (g *group) close(id uint64) {
 	}
 }
 
-// leader waits until a server leads that all that are up agree upon.
+// join makes a server that waits to be added.
+func (g *group) join(id uint64) *Host {
+	g.t.Helper()
+	g.dirs[id], g.joins[id] = g.t.TempDir(), true
+	return g.open(id)
+}
+
+// kill ends a server as the kernel shows that to the others.
+func (g *group) kill(id uint64) {
+	g.close(id)
+	for _, h := range g.hosts {
+		h.Gone(id)
+	}
+}
+
+// leader waits until a server leads that all members that are up agree upon.
 func (g *group) leader() *Host {
 	g.t.Helper()
 	var leads *Host
@@ -211,7 +238,10 @@ func (g *group) leader() *Host {
 				leads = h
 			}
 		}
-		return leads != nil && !slices.ContainsFunc(g.up(), func(h *Host) bool { return h.State().Leader != leads.ID() })
+		return leads != nil && !slices.ContainsFunc(g.up(), func(h *Host) bool {
+			c := leads.Members()
+			return h.State().Leader != leads.ID() && slices.Contains(slices.Concat(c.GetVoters(), c.GetLearners()), h.ID())
+		})
 	})
 	return leads
 }

@@ -3,6 +3,7 @@ package raft
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -36,10 +37,10 @@ func open(c *Config) (opened, error) {
 	o := opened{snaps: snaps}
 	log, found, err := wal.Open(c.Disk, wal.Options{SegmentBytes: c.Sizes.SegmentBytes})
 	if errors.Is(err, wal.ErrNoLog) {
-		if len(c.Voters) == 0 {
+		if len(c.Voters) == 0 && !c.Join {
 			return opened{}, ErrNoState
 		}
-		if log, found, err = create(c, snaps); err != nil {
+		if log, found, err = create(c, snaps, store.NewMachine().View()); err != nil {
 			return opened{}, err
 		}
 	}
@@ -59,19 +60,51 @@ func open(c *Config) (opened, error) {
 // identity is what the log says whose it is.
 func (c *Config) identity() []byte { return fmt.Appendf(nil, "%s/%016x", c.Cluster, c.ID) }
 
-// create makes the state of a new group. The log comes last: until it is there,
-// there is no state.
-func create(c *Config, snaps *snap.Store) (*wal.Log, wal.Recovered, error) {
+// Create makes the state of one server of a new group that begins with a given
+// state, which it takes, and opens nothing. Config needs ID, Cluster, Voters and
+// Disk; all servers of the group are given the same state. ErrHasState if there is
+// state on disk.
+func Create(c Config, begin *store.Machine) error {
+	c.Sizes.complete()
+	snaps, err := snap.Open(c.Disk)
+	if err != nil {
+		return err
+	}
+	log, _, err := wal.Open(c.Disk, wal.Options{SegmentBytes: c.Sizes.SegmentBytes})
+	if err == nil {
+		return errors.Join(ErrHasState, log.Close())
+	}
+	if !errors.Is(err, wal.ErrNoLog) {
+		return err
+	}
+	begin.Rebase(origin, origin)
+	if log, _, err = create(&c, snaps, begin.View()); err != nil {
+		return err
+	}
+	return log.Close()
+}
+
+// create makes the state of a new group, or of a server that joins one: that has
+// nothing of what a group begins with. The log comes last: until it is there, there
+// is no state, and a snapshot is one of a beginning that did not come to its end.
+func create(c *Config, snaps *snap.Store, begin *store.View) (*wal.Log, wal.Recovered, error) {
 	voters := slices.Sorted(slices.Values(c.Voters))
-	meta := &pb.SnapshotMetadata{Index: new(uint64(origin)), Term: new(uint64(origin)), ConfState: &pb.ConfState{Voters: voters}}
+	first := uint64(origin)
+	if len(voters) == 0 {
+		first = 0
+	}
+	meta := &pb.SnapshotMetadata{Index: new(first), Term: new(first), ConfState: &pb.ConfState{Voters: voters}}
 	m, err := metaOf(c.Cluster, meta)
 	if err != nil {
 		return nil, wal.Recovered{}, err
 	}
-	if err := snaps.Save(m, store.NewMachine().View().Encode); err != nil {
+	if err := snaps.Keep(0, math.MaxUint64); err != nil {
 		return nil, wal.Recovered{}, err
 	}
-	found := wal.Recovered{Meta: c.identity(), Mark: wal.Mark{Index: origin, Term: origin}, Hard: wal.HardState{Term: origin, Commit: origin}}
+	if err := snaps.Save(m, begin.Encode); err != nil {
+		return nil, wal.Recovered{}, err
+	}
+	found := wal.Recovered{Meta: c.identity(), Mark: wal.Mark{Index: first, Term: first}, Hard: wal.HardState{Term: first, Commit: first}}
 	log, err := wal.Create(c.Disk, found.Meta, found.Mark, found.Hard, wal.Options{SegmentBytes: c.Sizes.SegmentBytes})
 	return log, found, err
 }

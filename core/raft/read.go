@@ -3,28 +3,32 @@ package raft
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/fairlead/fairlead/core/raft/replica"
 	"github.com/fairlead/fairlead/core/store"
 )
 
-// readAnswer is the state that a read may be answered from.
-type readAnswer struct{ view *store.View }
+// reading is a read that somebody waits for, as long as its context lasts.
+type reading struct {
+	ctx    context.Context
+	answer chan *store.View // of one: a state that it may be answered from
+}
 
 // Read returns a state in which everything is that was answered before Read was
 // called, by whatever server: a linearizable read is one of that state.
 func (h *Host) Read(ctx context.Context) (*store.View, error) {
-	answer := make(chan readAnswer, 1)
+	r := reading{ctx, make(chan *store.View, 1)}
 	select {
-	case h.reads <- answer:
+	case h.reads <- r:
 	case <-h.stop:
 		return nil, ErrStopped
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	select {
-	case a := <-answer:
-		return a.view, nil
+	case v := <-r.answer:
+		return v, nil
 	case <-h.stop:
 		return nil, ErrStopped
 	case <-ctx.Done():
@@ -44,8 +48,8 @@ func (h *Host) readFailed(ctx context.Context) error {
 // question says nothing of them.
 type readers struct {
 	h       *Host
-	next    []chan readAnswer // not asked for yet
-	asked   []chan readAnswer
+	next    []reading // not asked for yet
+	asked   []reading
 	read    uint64 // that asked wait for; 0: none
 	ticks   int    // since then
 	waiting []waitingRead
@@ -54,13 +58,13 @@ type readers struct {
 // waitingRead is confirmed and waits for an entry.
 type waitingRead struct {
 	index uint64
-	of    []chan readAnswer
+	of    []reading
 }
 
 func newReaders(h *Host) *readers { return &readers{h: h} }
 
 // add takes a read, and those that wait behind it.
-func (r *readers) add(first chan readAnswer) {
+func (r *readers) add(first reading) {
 	r.next = append(r.next, first)
 	for range cap(r.h.reads) {
 		select {
@@ -83,9 +87,16 @@ func (r *readers) begin() {
 
 func (r *readers) ask() { r.read, r.ticks = r.h.replica.Read(), 0 }
 
-// tick asks anew when there was no answer for a while. The new question has a
-// context of its own.
+// tick forgets the reads that nobody waits for any more: without a leader, or while the
+// disk hangs, there would be ever more of them. It asks anew when there was no answer for a while. The new question
+// has a context of its own.
 func (r *readers) tick() {
+	r.next, r.asked = awaited(r.next), awaited(r.asked)
+	for i := range r.waiting {
+		r.waiting[i].of = awaited(r.waiting[i].of)
+	}
+	r.waiting = slices.DeleteFunc(r.waiting, func(w waitingRead) bool { return len(w.of) == 0 })
+	r.count()
 	if r.read == 0 {
 		return
 	}
@@ -93,6 +104,11 @@ func (r *readers) tick() {
 		r.h.replica.ForgetRead(r.read)
 		r.ask()
 	}
+}
+
+// awaited returns the reads that somebody waits for.
+func awaited(all []reading) []reading {
+	return slices.DeleteFunc(all, func(r reading) bool { return r.ctx.Err() != nil })
 }
 
 // confirmed takes the answer to the question.
@@ -109,17 +125,26 @@ func (r *readers) confirmed(c replica.Confirmed) {
 // applied answers the reads whose entry is applied.
 func (r *readers) applied(index uint64) {
 	left := r.waiting[:0]
-	view := readAnswer{r.h.View()}
+	view := r.h.View()
 	for _, w := range r.waiting {
 		if w.index > index {
 			left = append(left, w)
 			continue
 		}
-		for _, ch := range w.of {
-			ch <- view
+		for _, waits := range w.of {
+			waits.answer <- view
 		}
 	}
 	clear(r.waiting[len(left):])
 	r.waiting = left
+	r.count()
+}
+
+// none reports whether nobody waits.
+func (r *readers) none() bool {
+	return r.read == 0 && len(r.next) == 0 && len(r.asked) == 0 && len(r.waiting) == 0
+}
+
+func (r *readers) count() {
 	r.h.metrics.readsWaiting.Set(float64(len(r.next) + len(r.asked) + len(r.waiting)))
 }

@@ -17,8 +17,11 @@ var _ Handler = (*Host)(nil)
 
 // Receive implements Handler. A message that finds the server busy is lost.
 func (h *Host) Receive(m *pb.Message) error {
-	if m.GetTo() != h.cfg.ID || etcdraft.IsLocalMsg(m.GetType()) || m.GetType() == pb.MsgSnap || m.GetType() == pb.MsgProp {
+	if m.GetTo() != h.cfg.ID || etcdraft.IsLocalMsg(m.GetType()) || m.GetType() == pb.MsgSnap {
 		return fmt.Errorf("raft: a message of type %v for server %d, this is %d", m.GetType(), m.GetTo(), h.cfg.ID)
+	}
+	if m.GetType() == pb.MsgProp {
+		return h.receiveForwarded(m)
 	}
 	select {
 	case h.inbox <- m:
@@ -67,6 +70,7 @@ func (h *Host) ReceiveSnapshot(m *pb.Message, meta snap.Meta, r io.Reader) error
 
 // Unreachable implements Handler.
 func (h *Host) Unreachable(id uint64) {
+	h.waiters.lost(id)
 	select {
 	case h.asks <- func() { h.replica.Unreachable(id) }:
 	case <-h.stop:
@@ -99,66 +103,87 @@ func (h *Host) Answer(ctx context.Context, from uint64, q Question) (Answer, err
 	return h.answerCommands(ctx, q.Commands)
 }
 
-// answerLease is about deadlines, which only the leader knows: it makes sure
-// first that it still is the one.
+// answerLease is about deadlines, which only the leader knows. That it still is the
+// one it makes sure of last: a leader that pauses between the two would promise time
+// that the next one does not give.
 func (h *Host) answerLease(ctx context.Context, q Question) (Answer, error) {
-	if _, err := h.Read(ctx); err != nil {
-		return Answer{}, err
-	}
 	id := q.Left
 	if q.Renew != nil {
 		id = q.Renew
 	}
-	ttl, there, leads := h.lessor.ask(*id, q.Renew != nil)
+	ttl, renewed, leads := h.lessor.ask(*id, q.Renew != nil)
+	if !leads {
+		return Answer{}, ErrNotLeader
+	}
+	if _, err := h.Read(ctx); err != nil {
+		return Answer{}, err
+	}
+	left, there, leads := h.lessor.ask(*id, false)
 	switch {
 	case !leads:
 		return Answer{}, ErrNotLeader
-	case !there:
+	case !there, q.Renew != nil && !renewed && left == 0: // what is over is not brought back
 		ttl = -1
+	case q.Left != nil, !renewed: // or it was granted just now
+		ttl = left
 	}
 	return Answer{TTL: ttl}, nil
 }
 
-// answerCommands carries out commands of another server, once.
+// answerCommands carries out commands of another server, once. One that is refused is
+// no reason to refuse the others.
 func (h *Host) answerCommands(ctx context.Context, commands []store.Command) (Answer, error) {
-	var waits []chan store.Result
-	for _, c := range commands {
+	out := Answer{Results: make([]store.Result, len(commands))}
+	waits := make([]*waiter, len(commands)) // nil: refused
+	var taken []store.Command
+	for i, c := range commands {
 		if c.Client == nil {
 			return Answer{}, errors.New("raft: a command without a client cannot be sent twice")
 		}
-		id := callOf(c.Client)
-		ch := h.waiters.wait(id)
-		defer h.waiters.forget(id, ch)
-		waits = append(waits, ch)
-	}
-	changed := h.Changed()
-	out := Answer{Results: make([]store.Result, len(commands))}
-	err := h.submit(ctx, commands)
-	if refused := (refusal{}); errors.As(err, &refused) {
-		for i := range out.Results {
-			out.Results[i] = store.Result{Err: refused.why, Revision: h.revision(commands[i].Space)}
+		if err := h.refuses(&c); err != nil {
+			out.Results[i] = store.Result{Err: err, Revision: h.revision(c.Space)}
+			continue
 		}
+		waits[i] = h.waiters.wait(callOf(c.Client))
+		defer h.waiters.forget(waits[i])
+		h.waiters.sends(waits[i], h.cfg.ID, h.patience())
+		taken = append(taken, c)
+	}
+	if len(taken) == 0 {
 		return out, nil
 	}
+	err := h.submit(ctx, taken)
 	if err != nil {
 		return Answer{}, fmt.Errorf("%w: %w", ErrNotLeader, err)
 	}
-	for i, ch := range waits {
-		var ok bool
-		for !ok {
-			select {
-			case out.Results[i], ok = <-ch:
-				if !ok {
-					return Answer{}, ErrStopped
-				}
-			case <-changed:
-				if changed = h.Changed(); !h.State().Leads() {
-					return Answer{}, fmt.Errorf("%w any more", ErrNotLeader)
-				}
-			case <-ctx.Done():
-				return Answer{}, ctx.Err()
-			}
+	for i, one := range waits {
+		if one == nil {
+			continue
+		}
+		if out.Results[i], err = h.outcomeOf(ctx, one); err != nil {
+			return Answer{}, err
 		}
 	}
 	return out, nil
+}
+
+// outcomeOf waits for what a command of this leader's log comes to.
+func (h *Host) outcomeOf(ctx context.Context, one *waiter) (store.Result, error) {
+	for {
+		select {
+		case word, open := <-one.words:
+			switch {
+			case !open:
+				return store.Result{}, ErrStopped
+			case word.urge == 0:
+				return word.result, nil
+			}
+			h.waiters.anew(one)
+			if !h.State().Leads() {
+				return store.Result{}, fmt.Errorf("%w any more", ErrNotLeader)
+			}
+		case <-ctx.Done():
+			return store.Result{}, ctx.Err()
+		}
+	}
 }

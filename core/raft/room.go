@@ -25,14 +25,22 @@ const (
 
 func newRoom(h *Host) *room { return &room{h: h, others: map[uint64]time.Time{}} }
 
-// watch looks at this server's disk, and tells the leader.
+// watch looks at this server's disk, and tells the leader. A new leader is told at
+// once: two servers with full disks that hand the leadership to each other would
+// never hear otherwise of the other one, which leads whenever it looks.
 func (r *room) watch() {
 	ticker := time.NewTicker(roomEvery)
 	defer ticker.Stop()
+	r.look()
 	for {
-		r.look()
+		changed := r.h.Changed()
 		select {
 		case <-ticker.C:
+			r.look()
+		case <-changed:
+			if r.low { // nobody else sets it
+				r.tell(false)
+			}
 		case <-r.h.stop:
 			return
 		}
@@ -54,17 +62,24 @@ func (r *room) look() {
 	case was && !low:
 		h.cfg.Log.Info("the disk of the store has room again", "free_bytes", free)
 	}
-	state := h.State()
 	switch {
 	case !low && !was:
-	case state.Leads():
+	case h.State().Leads():
 		r.handOver()
-	case state.Leader != 0:
-		ctx, cancel := context.WithTimeout(context.Background(), roomEvery)
-		defer cancel()
-		has := !low
-		_, _ = h.cfg.Transport.Ask(ctx, state.Leader, Question{Room: &has}) // said again in a second
+	default:
+		r.tell(!low)
 	}
+}
+
+// tell tells the leader, if that is another server, whether this one has room.
+func (r *room) tell(has bool) {
+	state := r.h.State()
+	if state.Leads() || state.Leader == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), roomEvery)
+	defer cancel()
+	_, _ = r.h.cfg.Transport.Ask(ctx, state.Leader, Question{Room: &has}) // said again in a second
 }
 
 // heard notes what another server says of its disk.

@@ -1,6 +1,7 @@
 // Package disk is the little that the log and the snapshots of Raft need of a
-// file system, so that tests can have one that crashes: OS is the real one, that
-// of package disktest forgets what was not synced.
+// file system, so that there can be others: OS is the real one, Memory is of
+// servers that keep nothing, that of package disktest crashes and forgets what
+// was not synced.
 package disk
 
 import "io"
@@ -39,4 +40,7 @@ type File interface {
 	Sync() error
 }
 
-var _ FS = (*OS)(nil)
+var (
+	_ FS = (*OS)(nil)
+	_ FS = (*Memory)(nil)
+)

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/core/durable"
 )
 
 // OS is a directory of this host.
@@ -77,11 +79,7 @@ func (o *OS) List() ([]string, error) {
 func (o *OS) SyncNames() error { return syncDir(o.dir) }
 
 func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("disk: %w", err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+	if err := durable.SyncNames(dir); err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
 	return nil

@@ -102,7 +102,7 @@ func (s *sim) done(id store.Client, r store.Result) {
 			continue
 		}
 		if r.Err != nil {
-			s.fail("client %d, call %d: %v", c.number, id.Sequence, r.Err)
+			s.fail("invariant once: client %d, call %d: %v", c.number, id.Sequence, r.Err)
 		}
 		c.known = true
 		c.now.end("")
@@ -196,7 +196,7 @@ func (h history) check(s *sim) {
 			s.fail("invariant once: the put of %v happened %d times", o.Output, r.KVs[0].Version)
 		}
 	}
-	if len(h) < 5 {
+	if len(h) < 5 && s.moves == nil { // members that come and go may keep everybody waiting
 		s.fail("the simulation did next to nothing: %d calls", len(h))
 	}
 }

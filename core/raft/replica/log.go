@@ -11,8 +11,10 @@ import (
 // log is what of the Raft log is on disk, in memory. It implements raft.Storage.
 type log struct {
 	hard *pb.HardState // as it was found; Raft asks once
-	// snapshot is the newest one that can be sent.
+	// snapshot is the newest one there is.
 	snapshot *pb.SnapshotMetadata
+	members  *pb.ConfState // in force
+	asked    bool          // for a snapshot, in vain
 	// Invariant: entries are contiguous and begin right after start, whose term is
 	// known although the entry is not.
 	start   position
@@ -74,10 +76,23 @@ func (l *log) FirstIndex() (uint64, error) { return l.start.index + 1, nil }
 // Snapshot implements raft.Storage. Only what it is of goes with the message; the
 // transport sends the file.
 func (l *log) Snapshot() (*pb.Snapshot, error) {
-	if l.snapshot.GetIndex() == 0 {
+	if l.snapshot.GetIndex() == 0 || l.outdated() {
+		l.asked = true
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
 	return &pb.Snapshot{Metadata: l.snapshot}, nil
+}
+
+// outdated reports whether the snapshot cannot be sent: a member would not take it,
+// or could not go on from it by the entries that are here.
+func (l *log) outdated() bool { return l.snapshot.GetIndex() < l.start.index || l.lacksMember() }
+
+// lacksMember reports whether the snapshot is from before a member was one.
+func (l *log) lacksMember() bool {
+	of := l.snapshot.GetConfState()
+	had := slices.Concat(of.GetVoters(), of.GetLearners(), of.GetVotersOutgoing())
+	now := slices.Concat(l.members.GetVoters(), l.members.GetLearners())
+	return slices.ContainsFunc(now, func(id uint64) bool { return !slices.Contains(had, id) })
 }
 
 func (l *log) last() uint64 { return l.start.index + uint64(len(l.entries)) }

@@ -32,6 +32,9 @@ type sim struct {
 
 	leaders map[uint64]uint64 // by term
 	digests map[uint64]string // of the state, by index
+	entries map[uint64]string // that were applied, by index
+	confs   map[uint64]string // that came into force, by index
+	moves   *moves            // of members; nil: none
 	clients []*caller
 	final   *store.View // that the last read was answered from
 	history history
@@ -54,6 +57,7 @@ type server struct {
 	applies []*Apply
 	reads   map[uint64]*call // that wait for a quorum's word
 	waiting []confirmedCall  // that wait for an entry
+	changes map[ChangeID]bool
 }
 
 type confirmedCall struct {
@@ -70,7 +74,7 @@ func simOptions() wal.Options { return wal.Options{SegmentBytes: 8 << 10} }
 func newSim(t testing.TB, seed uint64, n int) *sim {
 	s := &sim{
 		t: t, r: rand.New(rand.NewPCG(seed, uint64(n))), servers: map[uint64]*server{}, cut: map[[2]uint64]bool{},
-		leaders: map[uint64]uint64{}, digests: map[uint64]string{},
+		leaders: map[uint64]uint64{}, digests: map[uint64]string{}, entries: map[uint64]string{}, confs: map[uint64]string{},
 	}
 	conf := &pb.ConfState{}
 	for id := uint64(1); id <= uint64(n); id++ {
@@ -89,11 +93,15 @@ func newSim(t testing.TB, seed uint64, n int) *sim {
 
 // create makes the first log and the first snapshot.
 func (v *server) create(conf *pb.ConfState) {
-	meta := &pb.SnapshotMetadata{Index: new(uint64(1)), Term: new(uint64(1)), ConfState: conf}
+	begin := uint64(1)
+	if conf == nil { // it joins
+		begin = 0
+	}
+	meta := &pb.SnapshotMetadata{Index: new(begin), Term: new(begin), ConfState: conf}
 	snaps, err := snap.Open(v.disk)
 	v.must(err)
 	v.must(snaps.Save(metaOf(meta), store.NewMachine().View().Encode))
-	l, err := wal.Create(v.disk, []byte(cluster), wal.Mark{Index: 1, Term: 1}, wal.HardState{Term: 1, Commit: 1}, simOptions())
+	l, err := wal.Create(v.disk, []byte(cluster), wal.Mark{Index: begin, Term: begin}, wal.HardState{Term: begin, Commit: begin}, simOptions())
 	v.must(err)
 	v.must(l.Close())
 	v.start()
@@ -109,7 +117,7 @@ func metaOf(m *pb.SnapshotMetadata) snap.Meta {
 
 func (v *server) must(err error) {
 	if err != nil {
-		v.s.fail("server %d: %v", v.id, err)
+		v.s.fail("invariant sound: server %d: %v", v.id, err)
 	}
 }
 
@@ -154,7 +162,7 @@ func (v *server) start() {
 		return
 	}
 	v.up, v.replica, v.log, v.snaps, v.machine = true, r, l, snaps, machine
-	v.appends, v.applies, v.reads, v.waiting = nil, nil, map[uint64]*call{}, nil
+	v.appends, v.applies, v.reads, v.waiting, v.changes = nil, nil, map[uint64]*call{}, nil, map[ChangeID]bool{}
 }
 
 // crash ends the process; what it had not synced may be lost, or half of it.
@@ -194,6 +202,9 @@ func (v *server) drain() {
 		if rd.Apply != nil {
 			v.applies = append(v.applies, rd.Apply)
 		}
+		for _, c := range rd.Done {
+			v.decided(c)
+		}
 		for _, c := range rd.Reads {
 			if waits := v.reads[c.Read]; waits != nil {
 				delete(v.reads, c.Read)
@@ -201,6 +212,15 @@ func (v *server) drain() {
 			}
 		}
 		v.answer()
+	}
+}
+
+// tick checks that one who rests needs no ticks.
+func (v *server) tick() {
+	rested, was := v.replica.Rests(), v.replica.State()
+	v.replica.Tick()
+	if now := v.replica.State(); rested && (v.replica.node.HasReady() || now != was || len(v.replica.conf.GetVoters()) != 1) {
+		v.s.fail("invariant rest: server %d rested as %+v of %v, and a tick made it %+v", v.id, was, v.replica.conf, now)
 	}
 }
 
@@ -244,10 +264,23 @@ func (v *server) apply() {
 		v.applyEntry(e)
 	}
 	v.must(v.replica.Applied(a))
+	v.replica.Trim(100)
+	for i := len(a.Entries) - 1; i >= 0; i-- {
+		if a.Entries[i].GetType() != pb.EntryNormal {
+			v.members(a.Entries[i].GetIndex())
+			break
+		}
+	}
 	v.answer()
 }
 
 func (v *server) applyEntry(e *pb.Entry) {
+	content := fmt.Sprintf("%d %v %x", e.GetTerm(), e.GetType(), e.GetData())
+	if was, ok := v.s.entries[e.GetIndex()]; ok && was != content {
+		v.s.fail("invariant log-matching: server %d applied another entry %d than others did", v.id, e.GetIndex())
+	}
+	v.s.entries[e.GetIndex()] = content
+	v.changed(e)
 	if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 {
 		return
 	}
@@ -260,6 +293,7 @@ func (v *server) applyEntry(e *pb.Entry) {
 	}
 	v.s.digests[e.GetIndex()] = digest
 	for i, c := range commands {
+		v.s.moves.fenced(c)
 		if c.Client != nil {
 			v.s.done(*c.Client, results[i])
 		}
@@ -287,7 +321,7 @@ func (v *server) save() {
 	v.must(v.log.Append(wal.Batch{Mark: &wal.Mark{Index: meta.GetIndex(), Term: meta.GetTerm()}}))
 	_, err := v.log.Forget()
 	v.must(err)
-	v.must(v.snaps.Keep(2))
+	v.must(v.snaps.Keep(2, meta.GetIndex()))
 	v.replica.Saved(meta, 200)
 }
 
@@ -302,7 +336,7 @@ func (s *sim) deliver() {
 		s.net = slices.Delete(s.net, i, i+1)
 	}
 	from, to := s.servers[m.GetFrom()], s.servers[m.GetTo()]
-	if to == nil {
+	if to == nil || from == nil {
 		return
 	}
 	lost := !to.up || s.cut[[2]uint64{from.id, to.id}] || !s.quiet && s.r.IntN(30) == 0
@@ -345,20 +379,28 @@ func (s *sim) step() {
 	case n < 45 && len(s.net) > 0:
 		s.deliver()
 	case n < 55 && v.up:
-		v.replica.Tick()
+		v.tick()
 	case n < 72 && v.up && len(v.appends) > 0:
 		v.write()
+		for s.quiet && len(v.appends) > 0 { // as a disk that keeps up takes all that waits
+			v.write()
+		}
 	case n < 86 && v.up && len(v.applies) > 0:
 		v.apply()
 	case n < 96:
 		s.clients[s.r.IntN(len(s.clients))].step()
-	case n == 96 && v.up && s.r.IntN(3) == 0:
+	case n == 96 && v.up && (s.r.IntN(3) == 0 || v.replica.NeedsSnapshot()):
 		v.save()
 	case n == 97 && !v.up:
 		v.start()
+	case n == 99 && s.governed() != nil:
+		s.governed().lose()
+		s.moves.step()
 	case s.quiet:
 	case n == 98 && v.up && s.r.IntN(6) == 0:
 		v.crash()
+	case n == 99 && s.moves != nil && s.r.IntN(2) == 0:
+		s.moves.step()
 	case n == 99 && s.r.IntN(5) == 0:
 		s.partition()
 	case n == 99 && v.up && s.r.IntN(8) == 0:
@@ -426,7 +468,7 @@ func (s *sim) settle() bool {
 		if s.err != nil {
 			return false
 		}
-		if !slices.ContainsFunc(s.clients, func(c *caller) bool { return !c.idle() }) {
+		if !slices.ContainsFunc(s.clients, func(c *caller) bool { return !c.idle() }) && s.settled() {
 			return true
 		}
 		s.step()
@@ -478,7 +520,7 @@ func guarded(t *testing.T, seed uint64, servers int, adjust func(*sim)) (err err
 	cryptotest.SetGlobalRandom(t, seed)
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
+			err = fmt.Errorf("invariant sound: panic: %v", p)
 		}
 	}()
 	return run(t, seed, servers, adjust)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/fairlead/fairlead/core/raft/disk"
@@ -83,7 +84,7 @@ func TestSaveSendReceive(t *testing.T) {
 	if err := save(here, 10, 9); err != nil { // it is there: as it was
 		t.Fatal(err)
 	}
-	if err := here.Keep(2); err != nil {
+	if err := here.Keep(2, 15); err != nil {
 		t.Fatal(err)
 	}
 	list, err := here.List()
@@ -92,6 +93,54 @@ func TestSaveSendReceive(t *testing.T) {
 	}
 	if _, _, err := here.Load(10, 2); !errors.Is(err, ErrNone) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Snapshots that were sent and never put in force do not displace the one that the
+// log goes on from.
+func TestKeepOfWhatCounts(t *testing.T) {
+	s := open(t, disktest.NewCrash())
+	for _, index := range []uint64{3, 4, 5, 8, 9} {
+		if err := save(s, index, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Keep(2, 5); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.List()
+	var left []uint64
+	for _, m := range list {
+		left = append(left, m.Index)
+	}
+	if err != nil || !slices.Equal(left, []uint64{9, 8, 5, 4}) {
+		t.Errorf("there is %v, %v", left, err)
+	}
+}
+
+// A process that is killed after it named a snapshot, and before that lasts, finds it
+// when it is started again, and relies on it.
+func TestWhatOpenFindsLasts(t *testing.T) {
+	for step := 1; ; step++ {
+		fs := disktest.NewCrash()
+		s := open(t, fs)
+		fs.StopAt(step)
+		err := save(s, 7, 10)
+		if err == nil {
+			return
+		}
+		fs.StopAt(1 << 30) // only the process ended
+		s = open(t, fs)
+		if list, err := s.List(); err != nil || len(list) == 0 {
+			continue
+		}
+		if err := save(s, 7, 10); err != nil { // it is there: as it was
+			t.Fatal(err)
+		}
+		s = open(t, fs.After(disktest.Fate{}))
+		if _, _, err := s.Load(7, 2); err != nil {
+			t.Fatalf("invariant durable: step %d: %v", step, err)
+		}
 	}
 }
 
@@ -163,7 +212,7 @@ func TestDamage(t *testing.T) {
 		}
 		var damage *DamageError
 		if _, _, err := open(t, hurt).Load(5, 2); !errors.As(err, &damage) || damage.File != name {
-			t.Fatalf("at %d: %v", at, err)
+			t.Fatalf("invariant damage-is-refused: at %d: %v", at, err)
 		}
 	}
 }
@@ -182,7 +231,7 @@ func enumerate(lie string) error {
 		for index := uint64(1); err == nil && index <= 3; index++ {
 			if err = save(s, index, 2000); err == nil {
 				promised = index
-				err = s.Keep(2)
+				err = s.Keep(2, index)
 			}
 		}
 		if err == nil {
@@ -208,11 +257,11 @@ func enumerate(lie string) error {
 				return err
 			}
 			if promised > 0 && (len(list) == 0 || list[0].Index < promised) {
-				return fmt.Errorf("step %d: there is %v, promised was %d", step, list, promised)
+				return fmt.Errorf("invariant durable: step %d: there is %v, promised was %d", step, list, promised)
 			}
 			for _, m := range list {
 				if _, data, err := s.Load(m.Index, m.Term); err != nil || !bytes.Equal(data, content(m.Index, 2000)) {
-					return fmt.Errorf("step %d, snapshot %d: %w", step, m.Index, err)
+					return fmt.Errorf("invariant whole: step %d, snapshot %d: %w", step, m.Index, err)
 				}
 			}
 		}

@@ -17,7 +17,8 @@ import (
 // goroutines, but one snapshot is made or received at a time.
 type Store struct{ fs disk.FS }
 
-// Open returns the snapshots of a directory, and removes what was not finished.
+// Open returns the snapshots of a directory, and removes what was not finished. Names
+// that a process gave and was killed before it synced them last from then on.
 func Open(fs disk.FS) (*Store, error) {
 	names, err := fs.List()
 	if err != nil {
@@ -29,6 +30,9 @@ func Open(fs disk.FS) (*Store, error) {
 				return nil, err
 			}
 		}
+	}
+	if err := fs.SyncNames(); err != nil {
+		return nil, err
 	}
 	return &Store{fs: fs}, nil
 }
@@ -97,12 +101,13 @@ func (s *Store) has(m Meta) (bool, error) {
 // it is not what was written.
 func (s *Store) Load(index, term uint64) (Meta, []byte, error) {
 	m := Meta{Index: index, Term: term}
-	r, err := s.Send(index, term)
+	r, size, err := s.open(index, term)
 	if err != nil {
 		return Meta{}, nil, err
 	}
 	defer r.Close()
 	var data bytes.Buffer
+	data.Grow(int(size)) // once: a large one would be copied from buffer to buffer
 	got, at, err := check(r, &data)
 	if err == nil && (got.Index != index || got.Term != term) {
 		err = fmt.Errorf("it is of index %d, term %d", got.Index, got.Term)
@@ -136,32 +141,40 @@ func check(r io.Reader, data io.Writer) (m Meta, at int64, err error) {
 // Send opens a snapshot as it is on disk. It can be read to its end also when it
 // is removed meanwhile.
 func (s *Store) Send(index, term uint64) (io.ReadCloser, error) {
+	r, _, err := s.open(index, term)
+	return r, err
+}
+
+// open also says how large it is.
+func (s *Store) open(index, term uint64) (io.ReadCloser, int64, error) {
 	name := Meta{Index: index, Term: term}.name()
 	if there, err := s.has(Meta{Index: index, Term: term}); err != nil {
-		return nil, err
+		return nil, 0, err
 	} else if !there {
-		return nil, fmt.Errorf("%w: %s", ErrNone, name)
+		return nil, 0, fmt.Errorf("%w: %s", ErrNone, name)
 	}
 	file, err := s.fs.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	size, err := file.Size()
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, 0, errors.Join(err, file.Close())
 	}
 	return struct {
 		io.Reader
 		io.Closer
-	}{io.NewSectionReader(file, 0, size), file}, nil
+	}{io.NewSectionReader(file, 0, size), file}, size, nil
 }
 
-// Keep removes all but the newest n snapshots.
-func (s *Store) Keep(n int) error {
+// Keep removes all but the newest n of the snapshots up to an index. Newer ones came
+// from elsewhere, and may yet be put in force, or never: they count for nothing.
+func (s *Store) Keep(n int, index uint64) error {
 	all, err := s.List()
 	if err != nil {
 		return err
 	}
+	all = slices.DeleteFunc(all, func(m Meta) bool { return m.Index > index })
 	if len(all) <= n {
 		return nil
 	}

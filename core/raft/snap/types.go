@@ -27,7 +27,7 @@ type DamageError struct {
 
 // Error implements error.
 func (e *DamageError) Error() string {
-	return fmt.Sprintf("snap: %s is damaged at byte %d: %s; restore this server from its peers: take it out of the cluster, empty its state, and let it join again", e.File, e.Offset, e.What)
+	return fmt.Sprintf("snap: %s is damaged at byte %d: %s", e.File, e.Offset, e.What)
 }
 
 const (

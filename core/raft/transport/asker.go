@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -18,7 +19,6 @@ type asker struct {
 	p     *peer
 	link  *link
 	queue *queue[*asking]
-	calls chan struct{} // a slot for each that may be on the way
 }
 
 // asking is a question that somebody waits for.
@@ -52,7 +52,7 @@ var (
 func newAsker(p *peer) *asker {
 	limits := p.t.cfg.Limits
 	limits.QueueMessages = min(limits.QueueMessages, maxQuestions)
-	return &asker{p: p, link: &link{t: p.t, to: p.id}, queue: newQueue[*asking](limits), calls: make(chan struct{}, callsAtOnce)}
+	return &asker{p: p, link: &link{t: p.t, to: p.id}, queue: newQueue[*asking](limits)}
 }
 
 // ask waits for the answer to one question.
@@ -80,26 +80,22 @@ func (p *peer) ask(ctx context.Context, q raft.Question) (raft.Answer, error) {
 	}
 }
 
+// run puts questions by a few goroutines that stay: a call needs a deep stack.
 func (k *asker) run() {
 	defer k.link.close()
-	for {
-		select {
-		case k.calls <- struct{}{}:
-		case <-k.p.ctx.Done():
-			return
-		}
-		batch := k.queue.take(k.p.ctx.Done(), k.p.t.cfg.Limits.FrameBytes-frameOverhead)
-		if batch == nil {
-			return
-		}
-		ok := k.p.t.spawn(func() {
-			k.call(batch)
-			<-k.calls
+	var all sync.WaitGroup
+	for range callsAtOnce {
+		all.Go(func() {
+			for {
+				batch := k.queue.take(k.p.ctx.Done(), k.p.t.cfg.Limits.FrameBytes-frameOverhead)
+				if batch == nil {
+					return
+				}
+				k.call(batch)
+			}
 		})
-		if !ok {
-			return
-		}
 	}
+	all.Wait()
 }
 
 // call puts the questions that somebody still waits for, and hands out the
@@ -147,6 +143,7 @@ func (k *asker) put(ctx context.Context, r *transportpb.AskRequest) (*transportp
 	if err != nil {
 		return nil, err
 	}
+	defer k.link.release(conn)
 	response, err := transportpb.NewTransportClient(conn).Ask(ctx, r)
 	return response, k.link.failed(err)
 }

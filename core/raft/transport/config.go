@@ -45,7 +45,7 @@ type Limits struct {
 	// all servers. A command that is forwarded goes in one piece. Default 4 MiB.
 	FrameBytes int
 	// Handshakes bounds the connections that have not yet shown who they are; more
-	// are closed at once. Default 32.
+	// have the oldest one closed. Default 32.
 	Handshakes int
 	// QueueMessages and QueueBytes bound what waits for one server on one channel,
 	// what Ask is given included. Default 4096, and 64 MiB: twice what Raft has on

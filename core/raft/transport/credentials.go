@@ -16,7 +16,7 @@ import (
 // once: a connection goes on when the certificate that began it has run out.
 type authInfo struct {
 	credentials.CommonAuthInfo
-	node string
+	node identity.Node
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -24,38 +24,44 @@ func (authInfo) AuthType() string { return "fairlead" }
 
 // PeerNode returns the node that a call comes from, verified; false if the call
 // did not come by a Port.
-func PeerNode(ctx context.Context) (node string, ok bool) {
+func PeerNode(ctx context.Context) (node identity.Node, ok bool) {
 	p, ok := grpcpeer.FromContext(ctx)
 	if !ok {
-		return "", false
+		return identity.Node{}, false
 	}
 	info, ok := p.AuthInfo.(authInfo)
 	return info.node, ok
 }
 
-// secured finishes the handshake of a connection.
-func secured(ctx context.Context, k *identity.Keeper, c *tls.Conn) (net.Conn, credentials.AuthInfo, error) {
+// secured finishes the handshake of a connection, which is in the ledger from then
+// on, unless that is nil.
+func secured(ctx context.Context, k *identity.Keeper, l *ledger, c *tls.Conn) (net.Conn, authInfo, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
-		return nil, nil, err
+		return nil, authInfo{}, err
 	}
+	conn := l.enter(c)
+	// The handshake asked the same. If the secrets changed since, and nobody looks at
+	// the ledger any more, it is found out here.
 	node, err := k.Peer(c.ConnectionState())
 	if err != nil {
-		return nil, nil, err
+		_ = conn.Close() // why is said already
+		return nil, authInfo{}, err
 	}
-	return c, authInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, node}, nil
+	return conn, authInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, node}, nil
 }
 
 // clientCredentials are for connections to one node.
 type clientCredentials struct {
 	keeper *identity.Keeper
 	node   string
+	ledger *ledger // nil: none
 }
 
 var _ credentials.TransportCredentials = clientCredentials{}
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (c clientCredentials) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := secured(ctx, c.keeper, tls.Client(raw, c.keeper.Client(c.node)))
+	conn, info, err := secured(ctx, c.keeper, c.ledger, tls.Client(raw, c.keeper.Client(c.node)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -65,6 +71,7 @@ func (c clientCredentials) ClientHandshake(ctx context.Context, _ string, raw ne
 	// closed, and not why. gRPC closes it when ctx ends.
 	begun := &begun{Conn: conn}
 	if _, err := io.ReadFull(conn, begun.first[:]); err != nil {
+		_ = conn.Close() // it may be in the ledger
 		return nil, nil, err
 	}
 	return begun, info, nil

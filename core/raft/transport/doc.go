@@ -3,7 +3,7 @@
 //
 //	               ┌ control: votes, heartbeats, answers ─ queue ─ connection ─►
 //	Send ──► peer ─┤
-//	               └ entries: appends ──────────────────── queue ─ connection ─►
+//	               └ entries: appends, proposals ───────── queue ─ connection ─►
 //	SendSnapshot ──── one at a time ────────────────────────────── connection ─►
 //	Ask ───────────── what waits goes together ─── queue ───────── connection ─►
 //

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-func TestQueue(t *testing.T) {
+func TestRequirement75QueueIsBounded(t *testing.T) {
 	q := newQueue[int](Limits{QueueMessages: 3, QueueBytes: 10})
 	for i, c := range []struct {
 		bytes int

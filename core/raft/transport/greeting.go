@@ -30,11 +30,11 @@ func (t *Transport) admit(ctx context.Context) (from uint64, err error) {
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	from, to := number(md, fromKey), number(md, toKey)
-	err = t.check(node, first(md, clusterKey), from, to)
+	err = t.check(node.Name, first(md, clusterKey), from, to)
 	if err != nil {
 		t.metrics.refused.Inc()
-		if t.complaints.isNew("from "+node, err.Error()) {
-			t.cfg.Log.Warn("another server was refused", "node", node, "id", from, "error", status.Convert(err).Message())
+		if t.complaints.isNew("from "+node.Name, err.Error()) {
+			t.cfg.Log.Warn("another server was refused", "node", node.Name, "id", from, "error", status.Convert(err).Message())
 		}
 		return 0, err
 	}

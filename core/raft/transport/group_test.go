@@ -33,6 +33,7 @@ type group struct {
 	secrets  []identity.Secret
 	sizes    raft.Sizes
 	election time.Duration
+	memory   bool // is their disks, which do not hang, nor last
 }
 
 func newGroup(t testing.TB, change func(*group)) *group {
@@ -59,9 +60,12 @@ func newGroup(t testing.TB, change func(*group)) *group {
 
 func (g *group) open(id uint64) *raft.Host {
 	g.t.Helper()
-	fs, err := disk.OpenOS(g.dirs[id])
-	if err != nil {
-		g.t.Fatal(err)
+	var fs disk.FS = disk.NewMemory()
+	if !g.memory {
+		var err error
+		if fs, err = disk.OpenOS(g.dirs[id]); err != nil {
+			g.t.Fatal(err)
+		}
 	}
 	w := g.net.unstarted(wireSpec{id: id, secrets: g.secrets})
 	h, err := raft.Open(raft.Config{
@@ -156,7 +160,7 @@ func TestGroup(t *testing.T) {
 		if r, err := follower.Propose(soon(t), store.Command{Space: store.User, Grant: &store.Grant{ID: lease.ID, TTLSeconds: 60}}); err != nil || r.Err != nil {
 			t.Fatal(err, r.Err)
 		}
-		if ttl, there, err := follower.Renew(soon(t), lease); err != nil || !there || ttl != time.Minute {
+		if ttl, there, err := follower.Renew(soon(t), lease); err != nil || !there || ttl > time.Minute || ttl < 59*time.Second {
 			t.Error(ttl, there, err)
 		}
 		lost := g.leader().ID()
@@ -196,7 +200,7 @@ func TestGroupSendsASnapshot(t *testing.T) {
 	for _, w := range g.wires {
 		sent += w.counted(w.metrics.sentBytes.WithLabelValues(string(snapshots)))
 	}
-	if sent < 8<<20 {
+	if sent < 4<<20 {
 		t.Errorf("%v bytes of snapshots were sent", sent)
 	}
 }
@@ -252,7 +256,7 @@ func (w *writers) stop() {
 // leader stays the leader of the same term.
 func TestStalledFollower(t *testing.T) {
 	t.Parallel() // it waits for time limits
-	g := newGroup(t, func(g *group) { g.election = 2 * time.Second })
+	g := newGroup(t, func(g *group) { g.election, g.memory = 4*time.Second, true })
 	leader := g.leader()
 	stalled := leader.ID()%3 + 1
 	term := leader.State().Term
@@ -264,6 +268,9 @@ func TestStalledFollower(t *testing.T) {
 	}
 	for i := 0; dropped() == 0; i++ {
 		g.put(leader, fmt.Sprint("key-", i%10), strings.Repeat("x", 256<<10))
+		if now := leader.State(); !now.Leads() { // else it sends nothing more, and this has no end
+			t.Fatalf("the leader of term %d is %+v", term, now)
+		}
 	}
 	for i := range scale.N(200) {
 		g.put(g.hosts[6-leader.ID()-stalled], "small", strconv.Itoa(i))
@@ -315,14 +322,17 @@ func TestSecretsChangeWhileWriting(t *testing.T) {
 	}
 }
 
-// Forwarded commands share calls.
-func TestForwardedCommandsShareCalls(t *testing.T) {
+// The commands of many at a follower take few calls: they go to the leader as messages,
+// and those of which nothing is heard in time, as on a busy machine, share calls.
+func TestForwardedCommandsTakeFewCalls(t *testing.T) {
 	g := newGroup(t, nil)
 	follower := g.hosts[g.leader().ID()%3+1]
+	const many = 64
+	each := scale.N(50)
 	var all sync.WaitGroup
-	for i := range 64 {
+	for i := range many {
 		all.Go(func() {
-			for range scale.N(50) {
+			for range each {
 				if r, err := follower.Propose(soon(t), putOf(fmt.Sprint("key-", i), "v")); err != nil || r.Err != nil {
 					t.Error(err, r.Err)
 				}
@@ -332,8 +342,8 @@ func TestForwardedCommandsShareCalls(t *testing.T) {
 	all.Wait()
 	w := g.wires[follower.ID()]
 	questions, asks := w.counted(w.metrics.questions), w.counted(w.metrics.asks)
-	t.Logf("%v questions in %v calls", questions, asks)
-	if asks > questions/4 {
-		t.Errorf("%v questions took %v calls", questions, asks)
+	t.Logf("%d commands, %v questions in %v calls", many*each, questions, asks)
+	if asks > float64(many*each)/4 {
+		t.Errorf("%d commands took %v calls", many*each, asks)
 	}
 }

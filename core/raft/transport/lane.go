@@ -24,6 +24,7 @@ type lane struct {
 	link    *link
 
 	stream  *stream // nil: none
+	conn    *dialed // that the stream is on
 	retry   retry
 	down    bool   // it was logged that messages do not reach the server
 	encoded []byte // used again and again
@@ -75,7 +76,7 @@ func (l *lane) carry(batch []outgoing) {
 			return
 		}
 		l.hangUp()
-		if !fresh {
+		if !fresh || errors.Is(err, errMoved) {
 			// Once more. What the other side said of the stream may be of interest.
 			if c := status.Code(err); c != codes.Unavailable && c != codes.Canceled {
 				l.complain(l.link.failed(err))
@@ -114,7 +115,7 @@ func (l *lane) encode(batch []outgoing) error {
 
 // deliver sends what is encoded, on a stream that it opens if there is none.
 func (l *lane) deliver() error {
-	if l.stream != nil && l.link.moved() {
+	if l.stream != nil && l.link.moved(l.conn) {
 		return errMoved
 	}
 	if l.stream == nil {
@@ -122,9 +123,11 @@ func (l *lane) deliver() error {
 		if err != nil {
 			return err
 		}
-		if l.stream, err = l.p.open(conn); err != nil {
+		if l.stream, err = l.p.open(conn.ClientConn, func() bool { return l.link.moved(conn) }); err != nil {
+			l.link.release(conn)
 			return err
 		}
+		l.conn = conn
 		l.p.t.metrics.opened.WithLabelValues(string(l.channel)).Inc()
 		if l.down {
 			l.down = false
@@ -156,7 +159,8 @@ func (p *peer) lostSome() {
 func (l *lane) hangUp() {
 	if l.stream != nil {
 		l.stream.cancel(nil)
-		l.stream = nil
+		l.link.release(l.conn)
+		l.stream, l.conn = nil, nil
 	}
 }
 
@@ -183,15 +187,33 @@ type stream struct {
 	err    error         // why, once it is broken
 }
 
-var errMoved = status.Error(codes.Unavailable, "transport: the server has another address now")
+var errMoved = status.Error(codes.Unavailable, "transport: the server has another address now, or this node other secrets")
 
 var errTimeout = fmt.Errorf("transport: nothing was taken for %v", ioTimeout)
 
-// open begins a stream, and returns when the other side took it.
-func (p *peer) open(conn *grpc.ClientConn) (*stream, error) {
+// open begins a stream, and returns when the other side took it. It gives up once the
+// server has moved: where it was, packets may vanish.
+func (p *peer) open(conn *grpc.ClientConn, moved func() bool) (*stream, error) {
 	ctx, cancel := context.WithCancelCause(p.t.greet(p.ctx, p.id))
-	watch := time.AfterFunc(ioTimeout, func() { cancel(errTimeout) })
-	defer watch.Stop()
+	opened := make(chan struct{})
+	defer close(opened)
+	go func() {
+		look, late := time.NewTicker(firstRetry), time.NewTimer(ioTimeout)
+		defer look.Stop()
+		defer late.Stop()
+		for {
+			select {
+			case <-opened:
+				return
+			case <-late.C:
+				cancel(errTimeout)
+			case <-look.C:
+				if moved() {
+					cancel(errMoved)
+				}
+			}
+		}
+	}()
 	out, err := transportpb.NewTransportClient(conn).Messages(ctx)
 	if err == nil {
 		header, headerErr := out.Header()
@@ -208,6 +230,9 @@ func (p *peer) open(conn *grpc.ClientConn) (*stream, error) {
 		s.err = out.RecvMsg(&transportpb.MessagesResponse{})
 		close(s.broken)
 		p.lostSome()
+		if ctx.Err() == nil {
+			p.broke(conn)
+		}
 	})
 	if !ok {
 		cancel(nil)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/identity"
 	"github.com/fairlead/fairlead/core/raft"
 	"github.com/fairlead/fairlead/core/raft/transport/transportpb"
@@ -32,14 +34,38 @@ func TestLimitsOfConfig(t *testing.T) {
 			t.Errorf("frames of %d bytes: %v", bytes, err)
 		}
 	}
+	for _, l := range []Limits{{Handshakes: -1}, {QueueMessages: -1}, {QueueBytes: -1}} {
+		if err := l.complete(); err == nil {
+			t.Errorf("%+v is taken", l)
+		}
+	}
 	var l Limits
 	if err := l.complete(); err != nil || l.FrameBytes != 4<<20 || l.Handshakes != 32 {
 		t.Errorf("%+v, %v", l, err)
 	}
 }
 
+// The keys of rpc. have the defaults and bounds of the limits that they set.
+func TestRequirements71And72And75AreKeys(t *testing.T) {
+	var l Limits
+	if err := l.complete(); err != nil {
+		t.Fatal(err)
+	}
+	want := config.Defaults().RPC
+	if l.Handshakes != want.MaxHandshakes || l.FrameBytes != want.MaxFrameBytes || l.QueueBytes != want.MaxQueueBytes {
+		t.Errorf("the limits are %+v, the keys %+v", l, want)
+	}
+	for bytes, ok := range map[int]bool{minFrameBytes - 1: false, minFrameBytes: true, maxFrameBytes: true, maxFrameBytes + 1: false} {
+		cfg := config.Defaults()
+		cfg.Node.Name, cfg.RPC.MaxFrameBytes = "n1", bytes
+		if errs := cfg.Validate(nil); (len(errs) == 0) != ok {
+			t.Errorf("frames of %d bytes: %v", bytes, errs)
+		}
+	}
+}
+
 // A frame of the allowed size is taken, and one that is a byte larger is not.
-func TestFrameCap(t *testing.T) {
+func TestRequirement72FrameCap(t *testing.T) {
 	n := newNetwork(t)
 	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
 	conn, err := (&link{t: a.Transport, to: 2}).open()
@@ -50,7 +76,7 @@ func TestFrameCap(t *testing.T) {
 	send := func(frame int) error {
 		ctx, cancel := context.WithCancel(a.greet(soon(t), 2))
 		defer cancel()
-		out, err := transportpb.NewTransportClient(conn).Messages(ctx)
+		out, err := transportpb.NewTransportClient(conn.ClientConn).Messages(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +99,7 @@ func TestFrameCap(t *testing.T) {
 
 // A frame is refused by its length, before it is there and before there is room
 // for it.
-func TestFrameIsRefusedByItsLength(t *testing.T) {
+func TestRequirement72FrameIsRefusedByItsLength(t *testing.T) {
 	n := newNetwork(t)
 	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
 	client := overHTTP2(a.keeper.Client("n2"))
@@ -113,7 +139,7 @@ func overHTTP2(config *tls.Config) *http.Transport {
 }
 
 // Nobody is served who did not show who it is, whatever is called.
-func TestNoCallBeforeTheHandshake(t *testing.T) {
+func TestRequirement69NoCallBeforeTheHandshake(t *testing.T) {
 	n := newNetwork(t)
 	_, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
 	b.answered = func(context.Context, raft.Question) (raft.Answer, error) {
@@ -134,7 +160,7 @@ func TestNoCallBeforeTheHandshake(t *testing.T) {
 		}
 	}
 	call(&tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	stranger, err := identity.NewKeeper("prod", "n1", []identity.Secret{secretOf(t, 5)}, time.Now)
+	stranger, err := identity.NewKeeper("prod", identity.Node{ID: "1", Name: "n1"}, []identity.Secret{secretOf(t, 5)}, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +196,7 @@ func TestServeAfterStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := identity.NewKeeper("prod", "n1", []identity.Secret{secretOf(t, 0)}, time.Now)
+	k, err := identity.NewKeeper("prod", identity.Node{ID: "1", Name: "n1"}, []identity.Secret{secretOf(t, 0)}, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,14 +213,15 @@ func TestServeAfterStop(t *testing.T) {
 	}
 }
 
-// So many connections may wait for their handshake and no more; who waits for
-// longer than 5 s makes room.
-func TestHandshakes(t *testing.T) {
+// So many connections may wait for their handshake and no more: then the oldest is closed,
+// and others that wait keep no agent out. Who waits for longer than 5 s is closed as well.
+func TestRequirements71And73Handshakes(t *testing.T) {
 	t.Parallel() // it waits for time limits
 	n := newNetwork(t)
 	accepted := make(chan struct{}, 16)
 	a := n.wire(wireSpec{id: 1})
 	b := n.wire(wireSpec{id: 2, limits: Limits{Handshakes: 3}, listen: func(l net.Listener) net.Listener { return counting{l, accepted} }})
+	began := time.Now()
 	idle := func() net.Conn {
 		c, err := net.Dial("tcp", b.proxy.target)
 		if err != nil {
@@ -204,35 +231,38 @@ func TestHandshakes(t *testing.T) {
 		next(t, "a connection", accepted)
 		return c
 	}
-	began := time.Now()
-	for range 3 {
-		idle()
-	}
-	tooMany := func() bool { return b.counted(b.port.metrics.handshakes.WithLabelValues("too-many")) > 0 }
-	for range 20 { // on a machine that is so slow, the first ones made room again
-		fourth := idle()
-		if err := fourth.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	count := func(reason string) float64 { return b.counted(b.port.metrics.handshakes.WithLabelValues(reason)) }
+	ends := func(c net.Conn) {
+		t.Helper()
+		if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := fourth.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("one too many: %v", err)
 		}
-		if tooMany() {
-			break
-		}
 	}
-	if !tooMany() {
-		t.Error("none was too many")
+	var open []net.Conn
+	for range 5 {
+		open = append(open, idle())
 	}
-	await.Within(t, time.Minute, "room for an agent", func() bool {
+	if waiting := b.port.listener.counted(); waiting > 3 {
+		t.Errorf("%d wait", waiting)
+	}
+	ends(open[0])
+	ends(open[1])
+	if slow := time.Since(began) > ioTimeout; !slow && (count("too-many") != 2 || count("timeout") > 0) {
+		t.Errorf("%v too many, %v too late", count("too-many"), count("timeout"))
+	}
+	await.Within(t, time.Minute, "an agent among those that wait", func() bool {
 		a.Send(heartbeat(1, 2, 1))
 		return len(b.received) > 0
 	})
-	if since := time.Since(began); since < ioTimeout-time.Second || since > 6*ioTimeout {
-		t.Errorf("there is room after %v", since)
+	ends(open[4])
+	if since := time.Since(began); since < ioTimeout-time.Second && count("timeout") > 0 {
+		t.Errorf("one that waits was closed after %v", since)
 	}
-	await.Within(t, time.Minute, "word of the others", func() bool { return b.counted(b.port.metrics.handshakes.WithLabelValues("timeout")) >= 3 })
-	// Those that are known need no slots: 8 of them, one after the other.
+	await.Within(t, time.Minute, "word of the others", func() bool { return count("timeout")+count("too-many") >= 5 })
+	// Those that are known count no more: 8 of them, one after the other.
 	for range 8 {
 		c, err := tls.Dial("tcp", b.proxy.target, a.keeper.Client("n2"))
 		if err != nil {
@@ -259,4 +289,35 @@ func (c counting) Accept() (net.Conn, error) {
 		}
 	}
 	return conn, err
+}
+
+// Whoever sends what is no TLS cannot fill the log with it.
+func TestStrangersAreNotLoggedEachTime(t *testing.T) {
+	w := newNetwork(t).wire(wireSpec{id: 1})
+	knock := func(first ...byte) {
+		c, err := net.Dial("tcp", w.port.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write(first); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, c) // until it is refused
+	}
+	for n := range byte(20) {
+		knock(0x16, 3, 1, 0xff, n) // a record of another length that is too long
+		knock([]byte("GET / HTTP/1.1\r\n\r\n")...)
+	}
+	await.Within(t, time.Minute, "all to be counted", func() bool { return w.refused() == 40 })
+	if n := strings.Count(w.log.String(), "was refused"); n != 1 {
+		t.Errorf("%d lines for 40 connections:\n%s", n, w.log)
+	}
+}
+
+// counted is how many connections have not shown who they are.
+func (g *gate) counted() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.waiting)
 }

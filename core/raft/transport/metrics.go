@@ -1,9 +1,11 @@
 package transport
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead/fairlead/core/metric"
 )
 
 // set is the metrics of one part; docs/metrics.md explains them.
@@ -26,21 +28,14 @@ func (s *set) vector(name, help string, labels ...string) *prometheus.CounterVec
 
 // register adds all metrics, or none.
 func (s *set) register() error {
-	for i, c := range s.all {
-		if err := s.registry.Register(c); err != nil {
-			for _, done := range s.all[:i] {
-				s.registry.Unregister(done)
-			}
-			return errors.Join(errors.New("transport: the metrics cannot be registered"), err)
-		}
+	if err := metric.Register(s.registry, s.all...); err != nil {
+		return fmt.Errorf("transport: register metrics: %w", err)
 	}
 	return nil
 }
 
 func (s *set) unregister() {
-	for _, c := range s.all {
-		s.registry.Unregister(c)
-	}
+	metric.Unregister(s.registry, s.all...)
 }
 
 // metrics is every metric of a Transport.

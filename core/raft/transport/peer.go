@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -21,6 +22,7 @@ type peer struct {
 	asker            *asker
 	snapshots        sync.Mutex    // held while one is on its way
 	unreachable      chan struct{} // of one: messages were lost
+	brokeAt          atomic.Int64  // when the other side ended a stream last; 0: it is told what that means
 }
 
 func newPeer(t *Transport, id uint64) *peer {
@@ -41,14 +43,14 @@ type channel string
 const (
 	// control has what is small and urgent: votes, heartbeats and all answers.
 	control channel = "control"
-	// entries has appends.
+	// entries has appends, and commands for the leader.
 	entries channel = "entries"
 	// snapshots has snapshots.
 	snapshots channel = "snapshots"
 )
 
 func channelOf(m *pb.Message) channel {
-	if m.GetType() == pb.MsgApp {
+	if m.GetType() == pb.MsgApp || m.GetType() == pb.MsgProp {
 		return entries
 	}
 	return control

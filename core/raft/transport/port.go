@@ -5,10 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -24,6 +22,8 @@ type Port struct {
 	server   *grpc.Server
 	listener *gate
 	metrics  *portMetrics
+	keeper   *identity.Keeper
+	ledger   *ledger
 }
 
 // NewPort returns a port, which serves nobody yet.
@@ -35,12 +35,13 @@ func NewPort(cfg PortConfig) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gate{Listener: cfg.Listener, slots: make(chan struct{}, cfg.Limits.Handshakes), log: cfg.Log, metrics: m, complaints: newComplaints()}
-	return &Port{listener: g, metrics: m, server: grpc.NewServer(
-		grpc.Creds(serverCredentials{cfg.Keeper, cfg.Keeper.Server(), g}),
+	g := &gate{Listener: cfg.Listener, most: cfg.Limits.Handshakes, log: cfg.Log, metrics: m, complaints: newComplaints()}
+	l := newLedger()
+	return &Port{listener: g, metrics: m, keeper: cfg.Keeper, ledger: l, server: grpc.NewServer(
+		grpc.Creds(serverCredentials{cfg.Keeper, cfg.Keeper.Server(), l, g}),
 		grpc.ConnectionTimeout(ioTimeout),
 		grpc.MaxRecvMsgSize(cfg.Limits.FrameBytes), grpc.MaxHeaderListSize(headerBytes), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(2*windowBytes),
+		grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(2*windowBytes), grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * ioTimeout, Timeout: ioTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: ioTimeout, PermitWithoutStream: true}),
 	)}, nil
@@ -48,7 +49,11 @@ func NewPort(cfg PortConfig) (*Port, error) {
 
 const (
 	headerBytes = 16 << 10
-	maxStreams  = 256 // of one connection
+	// maxStreams is of one connection: an agent that is no server has all watches of
+	// its clients on one.
+	maxStreams = 1 << 14
+	// streamWorkers wait for calls with a stack that has grown already.
+	streamWorkers = 16
 	// windowBytes is what may be on the way on one stream that nobody read yet.
 	windowBytes = 2 << 20
 )
@@ -66,6 +71,17 @@ func (p *Port) Serve() error {
 	return nil
 }
 
+// Recheck closes the connections of nodes that are believed no longer. It is to be
+// called after Keeper.SetSecrets. Nodes that have the new secrets by then, and had
+// their Transport recheck, have none of these any more.
+func (p *Port) Recheck() {
+	for _, from := range p.ledger.recheck(p.keeper) {
+		p.listener.refused(from, "stranger", errBelievedNoLonger)
+	}
+}
+
+var errBelievedNoLonger = fmt.Errorf("%w: the secret with which this connection was made is no longer there, so it was closed", identity.ErrStranger)
+
 // Stop closes the listener and all connections, and returns when no call is
 // carried out any more.
 func (p *Port) Stop() {
@@ -73,60 +89,11 @@ func (p *Port) Stop() {
 	p.metrics.unregister()
 }
 
-// gate bounds the connections that have not shown who they are.
-type gate struct {
-	net.Listener
-	slots      chan struct{}
-	log        *slog.Logger
-	metrics    *portMetrics
-	complaints *complaints
-}
-
-// Accept implements net.Listener.
-func (g *gate) Accept() (net.Conn, error) {
-	for {
-		c, err := g.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case g.slots <- struct{}{}:
-			return &entering{Conn: c, leave: sync.OnceFunc(func() { <-g.slots })}, nil
-		default:
-		}
-		_ = c.Close()
-		g.refused(c, "too-many", fmt.Errorf("transport: %d other connections have not shown yet who they are", cap(g.slots)))
-	}
-}
-
-func (g *gate) refused(c net.Conn, reason string, err error) {
-	g.metrics.handshakes.WithLabelValues(reason).Inc()
-	host, _, splitErr := net.SplitHostPort(c.RemoteAddr().String())
-	if splitErr != nil {
-		host = c.RemoteAddr().String()
-	}
-	if g.complaints.isNew(host, err.Error()) {
-		g.log.Warn("a connection to the agents' port was refused", "from", host, "error", err)
-	}
-}
-
-// entering is a connection that has a slot of the gate, until it showed who it is
-// or was closed.
-type entering struct {
-	net.Conn
-	leave func()
-}
-
-// Close implements net.Conn.
-func (e *entering) Close() error {
-	e.leave()
-	return e.Conn.Close()
-}
-
 // serverCredentials are for connections from any node of the cluster.
 type serverCredentials struct {
 	keeper *identity.Keeper
 	config *tls.Config
+	ledger *ledger
 	gate   *gate
 }
 
@@ -135,12 +102,14 @@ var _ credentials.TransportCredentials = serverCredentials{}
 // ServerHandshake implements credentials.TransportCredentials.
 func (s serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if e, ok := raw.(*entering); ok {
-		defer e.leave()
+		defer s.gate.leave(e)
 	}
 	// How long it may take is in the connection's deadline: grpc.ConnectionTimeout.
-	conn, info, err := secured(context.Background(), s.keeper, tls.Server(raw, s.config))
+	conn, info, err := secured(context.Background(), s.keeper, s.ledger, tls.Server(raw, s.config))
+	if err != nil && !errors.Is(err, net.ErrClosed) { // that one the gate closed, and said so
+		s.gate.refused(raw.RemoteAddr(), refusal(err), identity.Explain(err))
+	}
 	if err != nil {
-		s.gate.refused(raw, refusal(err), identity.Explain(err))
 		return nil, nil, err
 	}
 	s.gate.metrics.handshakes.WithLabelValues("ok").Inc()

@@ -11,7 +11,7 @@ import (
 )
 
 // Who does not belong here is refused, and both sides say why.
-func TestRefusals(t *testing.T) {
+func TestRequirement70Refusals(t *testing.T) {
 	one, two := secretOf(t, 0), secretOf(t, 1)
 	tomorrow := func() time.Time { return time.Now().Add(25 * time.Hour) }
 	for name, c := range map[string]struct {
@@ -80,7 +80,7 @@ func TestRefusals(t *testing.T) {
 
 // A stream is refused for another server than this, and ends when it carries
 // messages of another one than it is from, or when its sender is removed.
-func TestStreamsAreChecked(t *testing.T) {
+func TestRequirement70StreamsAreChecked(t *testing.T) {
 	n := newNetwork(t)
 	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
 	n.set(3, place{b.proxy.address(), "n2"}) // server 3 was on that node before

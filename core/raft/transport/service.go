@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/raft"
 	"github.com/fairlead/fairlead/core/raft/transport/transportpb"
+	"github.com/fairlead/fairlead/core/store"
 )
 
 // service is what others call.
@@ -67,7 +68,7 @@ func (t *Transport) take(from uint64, in grpc.ClientStreamingServer[transportpb.
 		case err != nil:
 			return err
 		}
-		if _, now, ok := t.cfg.Resolve(from); !ok || now != node {
+		if _, now, ok := t.cfg.Resolve(from); !ok || now != node.Name {
 			_, err := t.admit(in.Context())
 			return err
 		}
@@ -105,28 +106,68 @@ func (s service) Ask(ctx context.Context, r *transportpb.AskRequest) (*transport
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
-	answers := make([]*transportpb.Answer, len(r.GetQuestions()))
-	ok := t.tell(func(h raft.Handler) {
-		// Each by itself: one that is refused is no reason to refuse the others. The
-		// handler joins them again.
-		var all sync.WaitGroup
-		for i, p := range r.GetQuestions() {
-			all.Go(func() { answers[i] = answer(ctx, h, from, p) })
-		}
-		all.Wait()
-	})
-	if !ok {
+	var answers []*transportpb.Answer
+	if !t.tell(func(h raft.Handler) { answers = answerAll(ctx, h, from, r.GetQuestions()) }) {
 		return nil, errUnavailable
 	}
 	return fit(answers, t.cfg.Limits.FrameBytes-frameOverhead), nil
 }
 
-func answer(ctx context.Context, h raft.Handler, from uint64, p *transportpb.Question) *transportpb.Answer {
-	q, err := decodeQuestion(p)
-	if err != nil {
-		return failure(false, err.Error())
+// answerAll answers questions beside each other, but those with commands together, as
+// far as that makes no entry that is too large.
+func answerAll(ctx context.Context, h raft.Handler, from uint64, questions []*transportpb.Question) []*transportpb.Answer {
+	answers := make([]*transportpb.Answer, len(questions))
+	var all sync.WaitGroup
+	defer all.Wait()
+	var b bundle
+	carry := func() {
+		if of := b; len(of.parts) > 0 {
+			all.Go(func() { of.answer(ctx, h, from, answers) })
+		}
+		b = bundle{}
 	}
-	return encodeAnswer(h.Answer(ctx, from, q))
+	for i, p := range questions {
+		q, err := decodeQuestion(p)
+		switch {
+		case err != nil:
+			answers[i] = failure(false, err.Error())
+		case len(q.Commands) > 0:
+			if b.bytes += len(p.GetCommands()); b.bytes > bundleBytes {
+				carry()
+				b.bytes = len(p.GetCommands())
+			}
+			b.parts = append(b.parts, part{i, len(q.Commands)})
+			b.commands = append(b.commands, q.Commands...)
+		default:
+			all.Go(func() { answers[i] = encodeAnswer(h.Answer(ctx, from, q)) })
+		}
+	}
+	carry()
+	return answers
+}
+
+// bundleBytes is about how many bytes of commands are put into the log together.
+const bundleBytes = 512 << 10
+
+// bundle is commands of several questions.
+type bundle struct {
+	commands []store.Command
+	parts    []part
+	bytes    int
+}
+
+// part is how many of the commands are of a question.
+type part struct{ question, commands int }
+
+func (b *bundle) answer(ctx context.Context, h raft.Handler, from uint64, answers []*transportpb.Answer) {
+	a, err := h.Answer(ctx, from, raft.Question{Commands: b.commands})
+	for _, p := range b.parts {
+		var own raft.Answer
+		if err == nil {
+			own.Results, a.Results = a.Results[:p.commands], a.Results[p.commands:]
+		}
+		answers[p.question] = encodeAnswer(own, err)
+	}
 }
 
 // fit leaves out answers that do not fit into a frame. Who asked finds results of

@@ -23,8 +23,12 @@ var (
 	errUncertain = fmt.Errorf("transport: the snapshot was sent, and the other side did not say within %v that it has it", commitTimeout)
 )
 
-// pieceBytes is how much of a file goes at once.
-const pieceBytes = 1 << 20
+const (
+	// pieceBytes is how much of a file goes at once.
+	pieceBytes = 1 << 20
+	// snapshotPause is how long a server is spared after a snapshot did not reach it.
+	snapshotPause = time.Second
+)
 
 // sendSnapshot sends a snapshot, on a connection that is for it alone, and returns
 // when the other side has it.
@@ -37,14 +41,15 @@ func (p *peer) sendSnapshot(m *pb.Message, meta snap.Meta, file io.Reader) error
 	if err != nil {
 		return fmt.Errorf("transport: %w", err)
 	}
-	l := &link{t: p.t, to: p.id}
+	l := &link{t: p.t, to: p.id, ledger: p.t.snapshots}
 	defer l.close()
 	conn, err := l.open()
 	if err != nil {
 		return err
 	}
+	defer l.release(conn)
 	p.t.metrics.opened.WithLabelValues(string(snapshots)).Inc()
-	return l.failed(p.pour(conn, &transportpb.SnapshotHeader{
+	return l.failed(p.pour(conn.ClientConn, &transportpb.SnapshotHeader{
 		Message: message, Cluster: meta.Cluster, Index: meta.Index, Term: meta.Term, Membership: meta.Membership,
 	}, file))
 }

@@ -21,6 +21,7 @@ type Transport struct {
 	cfg        Config
 	metrics    *metrics
 	complaints *complaints
+	snapshots  *ledger         // connections that have a snapshot on them
 	ctx        context.Context // ends with Stop
 	cancel     context.CancelFunc
 	running    sync.WaitGroup
@@ -43,7 +44,7 @@ func New(cfg Config, port grpc.ServiceRegistrar) (*Transport, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	t := &Transport{cfg: cfg, complaints: newComplaints(), peers: map[uint64]*peer{}}
+	t := &Transport{cfg: cfg, complaints: newComplaints(), snapshots: newLedger(), peers: map[uint64]*peer{}}
 	var err error
 	if t.metrics, err = newMetrics(cfg.Metrics, t); err != nil {
 		return nil, err
@@ -80,6 +81,15 @@ func (t *Transport) SendSnapshot(m *pb.Message, meta snap.Meta, file io.ReadClos
 			err = p.sendSnapshot(m, meta, file)
 		}
 		err = errors.Join(err, file.Close())
+		if err != nil {
+			// Raft sends the next one with the next heartbeat that is answered. Where this
+			// one failed at once, as while the other side still waits for an older one,
+			// that would be dozens in a few seconds.
+			select {
+			case <-time.After(snapshotPause):
+			case <-t.ctx.Done():
+			}
+		}
 		t.tell(func(h raft.Handler) { h.SnapshotSent(to, err) })
 	})
 	if !ok {
@@ -94,6 +104,23 @@ func (t *Transport) Ask(ctx context.Context, to uint64, q raft.Question) (raft.A
 		return raft.Answer{}, fmt.Errorf("%w: %d", ErrNoServer, to)
 	}
 	return p.ask(ctx, q)
+}
+
+// Recheck replaces the connections to other servers by ones of the secrets that this
+// node has now. It is to be called after Keeper.SetSecrets. No call fails by it: old
+// connections are closed when they are not in use any more, after 5 s at the latest.
+// Snapshots go on, but to servers that are believed no longer.
+func (t *Transport) Recheck() {
+	t.mu.Lock()
+	var links []*link
+	for _, p := range t.peers {
+		links = append(links, p.control.link, p.entries.link, p.asker.link)
+	}
+	t.mu.Unlock()
+	for _, l := range links {
+		l.renew()
+	}
+	t.snapshots.recheck(t.cfg.Keeper)
 }
 
 // Stop implements raft.Transport.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -54,7 +55,7 @@ func TestOrder(t *testing.T) {
 
 // A connection that broke is replaced, and the batch that found it broken is sent
 // again.
-func TestReconnects(t *testing.T) {
+func TestRequirement74Reconnects(t *testing.T) {
 	n := newNetwork(t)
 	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
 	for round := range uint64(5) {
@@ -75,6 +76,37 @@ func TestReconnects(t *testing.T) {
 		for len(a.unreachable) > 0 {
 			<-a.unreachable
 		}
+	}
+}
+
+// A server that moved is found at once, also while it is sought where it was, and where
+// nothing is refused, nor answered.
+func TestAddressChangesWhileItIsSought(t *testing.T) {
+	n := newNetwork(t)
+	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	is := b.proxy.address()
+	n.set(2, place{silent.Addr().String(), "n2"})
+	a.Send(heartbeat(1, 2, 1))
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	began := time.Now()
+	n.set(2, place{is, "n2"})
+	for round := uint64(2); len(b.received) == 0; round++ {
+		a.Send(heartbeat(1, 2, round))
+		await.For(t, "a moment to pass, or a message", func() bool {
+			return len(b.received) > 0 || time.Since(began) > time.Duration(round)*10*time.Millisecond
+		})
+	}
+	if took := time.Since(began); took > ioTimeout*9/10 { // in vain it would be sought for the whole of it
+		t.Errorf("it was found after %v", took)
 	}
 }
 
@@ -112,13 +144,15 @@ func TestAddressChanges(t *testing.T) {
 
 // A server that does not read delays nobody else, and not who sends; what waits
 // for it is bounded, and the rest lost.
-func TestStalledServerDelaysNobody(t *testing.T) {
+func TestRequirement74StalledServerDelaysNobody(t *testing.T) {
 	t.Parallel() // it waits for time limits
 	n := newNetwork(t)
 	limits := Limits{QueueMessages: 256, QueueBytes: 8 << 20}
 	a, b, c := n.wire(wireSpec{id: 1, limits: limits}), n.wire(wireSpec{id: 2}), n.wire(wireSpec{id: 3})
 	a.Send(heartbeat(1, 2, 0))
-	next(t, "a message", b.received)
+	next(t, "a heartbeat", b.received)
+	a.Send(appendOf(1, 2, 0, 1)) // a connection that is only being made is not what is given up below
+	next(t, "an entry", b.received)
 	release := b.proxy.hold()
 	defer release()
 	var i uint64
@@ -141,9 +175,10 @@ func TestStalledServerDelaysNobody(t *testing.T) {
 			t.Fatalf("number %d, want %d", m.GetCommit(), i)
 		}
 	}
-	// In time nobody waits for it any more.
+	// In time nobody waits for it any more: neither for the stream, which the system may
+	// end first, nor for a connection in its place.
 	await.Within(t, time.Minute, "the connection to be given up", func() bool {
-		return strings.Contains(a.log.String(), errTimeout.Error())
+		return strings.Contains(a.log.String(), "to=2 channel=entries error=")
 	})
 	release()
 	before := i
@@ -161,7 +196,7 @@ func TestStalledServerDelaysNobody(t *testing.T) {
 
 // Heartbeats do not stand behind appends to the same server, nor behind a snapshot
 // or questions. What takes nothing for 5 s is given up.
-func TestHeartbeatsOvertake(t *testing.T) {
+func TestRequirements73And74HeartbeatsOvertake(t *testing.T) {
 	t.Parallel() // it waits for time limits
 	n := newNetwork(t)
 	a, b := n.wire(wireSpec{id: 1}), n.unstarted(wireSpec{id: 2})
@@ -193,6 +228,28 @@ func TestHeartbeatsOvertake(t *testing.T) {
 	<-asked
 	if err := next(t, "the end of the snapshot", a.sent); err == nil {
 		t.Error("a snapshot was taken that came too late")
+	}
+}
+
+// A connection over which nothing comes any more is given up by both sides, also if
+// nobody wants to send anything.
+func TestRequirement73IdleConnectionsExpire(t *testing.T) {
+	t.Parallel() // it waits for time limits
+	n := newNetwork(t)
+	a, b := n.wire(wireSpec{id: 1}), n.wire(wireSpec{id: 2})
+	a.Send(heartbeat(1, 2, 1))
+	next(t, "a message", b.received)
+	release := b.proxy.hold()
+	defer release()
+	began := time.Now()
+	await.Within(t, time.Minute, "the end at the one that listens", func() bool {
+		b.port.ledger.mu.Lock()
+		defer b.port.ledger.mu.Unlock()
+		return len(b.port.ledger.open) == 0
+	})
+	next(t, "word of it at the one that sent", a.unreachable)
+	if since := time.Since(began); since < ioTimeout || since > 6*ioTimeout {
+		t.Errorf("it ended after %v", since)
 	}
 }
 
@@ -288,8 +345,12 @@ func TestSnapshotFails(t *testing.T) {
 	f := file{slow, make(chan struct{})}
 	a.SendSnapshot(m, meta, f)
 	<-began
+	refused := time.Now()
 	if err := send(2, strings.NewReader("x")); err == nil || !strings.Contains(err.Error(), "another snapshot") {
 		t.Errorf("two at once: %v", err)
+	}
+	if took := time.Since(refused); took < snapshotPause {
+		t.Errorf("the next one may come after %v", took)
 	}
 	b.proxy.cut()
 	if err := next(t, "the end of the snapshot", a.sent); err == nil {

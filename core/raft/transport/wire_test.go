@@ -109,7 +109,7 @@ func (n *network) unstarted(spec wireSpec) *wire {
 	}
 	w := &wire{spec: spec, log: &logged{}, registry: prometheus.NewRegistry()}
 	var err error
-	if w.keeper, err = identity.NewKeeper("prod", spec.node, spec.secrets, spec.now); err != nil {
+	if w.keeper, err = identity.NewKeeper("prod", identity.Node{ID: "id-" + spec.node, Name: spec.node}, spec.secrets, spec.now); err != nil {
 		n.t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -163,6 +163,7 @@ type handler struct {
 	received    chan *pb.Message
 	busy        chan struct{} // unless nil, no append is taken before it is closed
 	unreachable chan uint64
+	gone        chan uint64
 	sent        chan error
 	took        func(io.Reader) error
 	answered    func(context.Context, raft.Question) (raft.Answer, error)
@@ -170,7 +171,7 @@ type handler struct {
 
 func newHandler() *handler {
 	return &handler{
-		received: make(chan *pb.Message, 1<<16), unreachable: make(chan uint64, 1<<16), sent: make(chan error, 16),
+		received: make(chan *pb.Message, 1<<16), unreachable: make(chan uint64, 1<<16), gone: make(chan uint64, 1<<10), sent: make(chan error, 16),
 		took:     func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err },
 		answered: func(context.Context, raft.Question) (raft.Answer, error) { return raft.Answer{}, raft.ErrNotLeader },
 	}
@@ -187,6 +188,8 @@ func (h *handler) Receive(m *pb.Message) error {
 func (h *handler) ReceiveSnapshot(_ *pb.Message, _ snap.Meta, r io.Reader) error { return h.took(r) }
 
 func (h *handler) Unreachable(id uint64) { h.unreachable <- id }
+
+func (h *handler) Gone(id uint64) { h.gone <- id }
 
 func (h *handler) SnapshotSent(_ uint64, err error) { h.sent <- err }
 

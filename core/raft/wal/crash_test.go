@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -85,7 +86,7 @@ func (w *work) run(fs disk.FS) error {
 		w.maybe = plus(w.done, b)
 		if err := l.Append(b); err != nil {
 			if again := l.Append(b); len(b.Entries) > 0 && !errors.Is(again, ErrFailed) {
-				return fmt.Errorf("after %w: Append says %w", err, again)
+				return fmt.Errorf("invariant failed-for-good: after %v: Append says %w", err, again)
 			}
 			return err
 		}
@@ -146,36 +147,39 @@ func crashAt(seed uint64, step int, lies ...string) (more bool, err error) {
 			coin := rand.New(rand.NewPCG(seed, uint64(variant)))
 			fate.Sector = func(string, int, int) bool { return coin.IntN(2) == 0 }
 		}
-		if err := w.look(fs.After(fate)); err != nil {
+		if err := w.look(fs.After(fate), variant); err != nil {
 			return true, fmt.Errorf("seed %d, step %d, variant %d: %w", seed, step, variant, err)
 		}
 	}
 	return true, nil
 }
 
-// look opens the log after the crash, and goes on in it.
-func (w *work) look(fs *disktest.Crash) error {
+// look opens the log after the crash, and goes on in it: what a crash left is not
+// taken for a part of what comes then, however much of it that covers.
+func (w *work) look(fs *disktest.Crash, variant int) error {
 	l, got, err := Open(fs, small())
-	if errors.Is(err, ErrNoLog) && w.done.Meta == nil {
+	switch {
+	case errors.Is(err, ErrNoLog) && w.done.Meta == nil:
 		return nil // Create did not return
-	}
-	if err != nil {
-		return err
+	case errors.Is(err, ErrNoLog):
+		return fmt.Errorf("invariant durable: %w", err)
+	case err != nil:
+		return fmt.Errorf("invariant torn-is-no-damage: %w", err)
 	}
 	// Meta is there as soon as Create could have done something.
 	done, maybe := w.done, w.maybe
 	done.Meta, maybe.Meta = []byte("meta"), []byte("meta")
 	if !same(got, done) && !same(got, maybe) {
-		return fmt.Errorf("there is %v, want %v or %v", brief(got), brief(done), brief(maybe))
+		return fmt.Errorf("invariant durable: there is %v, want %v or %v", brief(got), brief(done), brief(maybe))
 	}
-	next := Entry{Index: got.Mark.Index + uint64(len(got.Entries)) + 1, Data: []byte("next")}
+	next := Entry{Index: got.Mark.Index + uint64(len(got.Entries)) + 1, Data: bytes.Repeat([]byte("n"), 1+150*variant)}
 	if err := l.Append(Batch{Entries: []Entry{next}}); err != nil {
-		return fmt.Errorf("going on: %w", err)
+		return fmt.Errorf("invariant goes-on: %w", err)
 	}
 	l.Close()
 	_, again, err := Open(fs, small())
 	if want := plus(got, Batch{Entries: []Entry{next}}); err != nil || !same(again, want) {
-		return fmt.Errorf("having gone on there is %v, %w, want %v", brief(again), err, brief(want))
+		return fmt.Errorf("invariant goes-on: then there is %v, %w, want %v", brief(again), err, brief(want))
 	}
 	return nil
 }
@@ -209,6 +213,43 @@ func TestCrashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d crashes", crashes)
+}
+
+// A process that is killed leaves what the kernel has and the disk has not yet. Open
+// promises all that it returns to others, so that the host may crash right after it.
+func TestWhatOpenReturnsLasts(t *testing.T) {
+	nothing := disktest.Fate{Sector: func(string, int, int) bool { return false }}
+	for seed := range uint64(max(scale.N(60), 6)) {
+		for step := 1; ; step++ {
+			fs := disktest.NewCrash()
+			fs.StopAt(step)
+			w := &work{r: rand.New(rand.NewPCG(seed, 2))}
+			err := w.run(fs)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, disktest.ErrCrashed) {
+				t.Fatal(err)
+			}
+			fs.StopAt(1 << 30) // only the process ended
+			l, told, err := Open(fs, small())
+			if errors.Is(err, ErrNoLog) {
+				continue
+			}
+			if err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, step, err)
+			}
+			l.Close()
+			l, got, err := Open(fs.After(nothing), small())
+			if err != nil {
+				t.Fatalf("invariant told-is-durable: seed %d, step %d: %v after Open returned %s", seed, step, err, brief(told))
+			}
+			l.Close()
+			if !same(got, told) {
+				t.Fatalf("invariant told-is-durable: seed %d, step %d: there is %s after Open returned %s", seed, step, brief(got), brief(told))
+			}
+		}
+	}
 }
 
 // A disk that does not do what Sync or SyncNames promise is what a log looks like

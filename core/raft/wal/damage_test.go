@@ -59,7 +59,7 @@ func TestDamage(t *testing.T) {
 			default:
 				l.Close()
 				if !same(got, want) {
-					t.Fatalf("seed %d: %s at %d of %d: there is %s, want %s", seed, name, at, size, brief(got), brief(want))
+					t.Fatalf("invariant damage-is-refused: seed %d: %s at %d of %d: there is %s, want %s", seed, name, at, size, brief(got), brief(want))
 				}
 			}
 		}
@@ -91,7 +91,7 @@ func TestMissingSegment(t *testing.T) {
 			}
 			l.Close()
 			if i != 0 || !same(got, want) {
-				t.Errorf("seed %d, without %s of %d: %s, want %s", seed, name, len(names), brief(got), brief(want))
+				t.Errorf("invariant nothing-is-missing: seed %d, without %s of %d: %s, want %s", seed, name, len(names), brief(got), brief(want))
 			}
 		}
 	}

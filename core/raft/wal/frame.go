@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -103,13 +104,20 @@ func (r *reader) next() (kind byte, payload []byte, err error) {
 	return rest[4], payload, nil
 }
 
-func zeros(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
+func zeros(b []byte) bool { return withoutZeros(b) == 0 }
+
+// withoutZeros returns how long b is without the zeros at its end. Of a segment that
+// is most of it, which is compared in blocks.
+func withoutZeros(b []byte) int {
+	var block [4096]byte
+	end := len(b)
+	for end >= len(block) && bytes.Equal(b[end-len(block):end], block[:]) {
+		end -= len(block)
 	}
-	return true
+	for end > 0 && b[end-1] == 0 {
+		end--
+	}
+	return end
 }
 
 // numbers appends unsigned varints.

@@ -97,6 +97,12 @@ func (l *Log) clear() error {
 	return nil
 }
 
+// Hard is the last hard state on disk.
+func (l *Log) Hard() HardState { return l.hard }
+
+// Mark is the last mark on disk.
+func (l *Log) Mark() Mark { return l.mark }
+
 // Append writes a batch and returns when it is on disk.
 func (l *Log) Append(b Batch) error {
 	if l.failed != nil {

@@ -49,6 +49,9 @@ func Open(fs disk.FS, o Options) (*Log, Recovered, error) {
 	if err == nil {
 		err = l.clear() // only now: a log that is damaged stays as it is
 	}
+	if err == nil {
+		err = fs.SyncNames() // see trim
+	}
 	if err != nil {
 		l.file.Close()
 		return nil, Recovered{}, err
@@ -146,18 +149,15 @@ func (p *replay) segment(s segment, last bool) (err error) {
 }
 
 // trim makes zeros of what follows the last whole batch, so that nothing of it
-// is taken for a part of what will be written there.
+// is taken for a part of what will be written there. Then it syncs, also if there is
+// nothing: a process that was killed before it could may have left a batch that the
+// kernel has and the disk has not, and what Open returns is promised to others.
 func (p *replay) trim(file disk.File, rest []byte) error {
-	end := len(rest)
-	for end > 0 && rest[end-1] == 0 {
-		end--
-	}
-	if end == 0 {
-		return nil
-	}
-	p.cut = int64(end)
-	if _, err := file.WriteAt(make([]byte, end), p.l.at); err != nil {
-		return err
+	if end := withoutZeros(rest); end > 0 {
+		p.cut = int64(end)
+		if _, err := file.WriteAt(make([]byte, end), p.l.at); err != nil {
+			return err
+		}
 	}
 	return file.Sync()
 }

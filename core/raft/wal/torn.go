@@ -18,10 +18,7 @@ const sectorBytes = 512
 // payload with zeros over a whole sector looks like a missing one: in the last
 // batch alone, damage beside such a payload cannot be told from a crash.
 func torn(b []byte, good, bad int, batch uint64, t *crc32.Table) bool {
-	end := len(b)
-	for end > good && b[end-1] == 0 {
-		end--
-	}
+	end := good + withoutZeros(b[good:])
 	last, found := lastEnd(b[good:end], t)
 	switch {
 	case found && last > batch+1:

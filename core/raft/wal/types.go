@@ -59,7 +59,7 @@ type DamageError struct {
 
 // Error implements error.
 func (e *DamageError) Error() string {
-	return fmt.Sprintf("wal: %s is damaged at byte %d: %s; restore this server from its peers: take it out of the cluster, empty its state, and let it join again", e.File, e.Offset, e.What)
+	return fmt.Sprintf("wal: %s is damaged at byte %d: %s", e.File, e.Offset, e.What)
 }
 
 func (h HardState) append(b []byte) []byte { return numbers(b, h.Term, h.Vote, h.Commit) }

@@ -1,0 +1,2 @@
+// Package serverpb is what server.proto is compiled to.
+package serverpb

@@ -187,6 +187,20 @@ func TestTCPMayOnlyRead(t *testing.T) {
 	if _, err := c.Leave(ctx); !errors.Is(err, client.ErrDenied) {
 		t.Errorf("Leave: %v, want ErrDenied", err)
 	}
+	if _, _, err := c.RaftTransfer(ctx, "n2"); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("RaftTransfer: %v, want ErrDenied", err)
+	}
+	for _, err := range c.RaftRemove(ctx, "n2", false, false) {
+		if !errors.Is(err, client.ErrDenied) {
+			t.Errorf("RaftRemove: %v, want ErrDenied", err)
+		}
+	}
+	if _, err := c.RaftRecover(ctx, ""); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("RaftRecover: %v, want ErrDenied", err)
+	}
+	if _, err := c.RaftFollow(ctx, "0000000000000bad"); !errors.Is(err, client.ErrDenied) {
+		t.Errorf("RaftFollow: %v, want ErrDenied", err)
+	}
 	if _, err := c.Config(ctx); !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "Unix socket only") {
 		t.Errorf("Config: %v, want ErrDenied and the way out", err)
 	}

@@ -7,12 +7,13 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/fairlead/fairlead/core/api/etcd"
 	"github.com/fairlead/fairlead/core/api/fairleadv1"
 	"github.com/fairlead/fairlead/core/model"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 )
 
-// Backend is what the agent answers with. Every field but Source is required.
+// Backend is what the agent answers with. Every field before Source is required.
 type Backend struct {
 	Identity  Identity
 	Members   Members
@@ -24,6 +25,9 @@ type Backend struct {
 	Traffic   Traffic
 	Source    pb.SnapshotSourceServer  // for providers that run by themselves
 	Plugins   fairleadv1.PluginsServer // may be nil, too
+	Raft      Raft                     // nil: there is no store
+	Servers   Servers                  // nil: they cannot be changed here
+	Store     *etcd.Front              // nil: nobody answers etcd's services
 }
 
 // Identity tells which agent this is.

@@ -113,11 +113,19 @@ func refusal(err error) error {
 }
 
 func serviceToProto(s *Service) *fairleadv1.Service {
-	return &fairleadv1.Service{
+	out := &fairleadv1.Service{
 		Namespace: s.Key.Namespace, Name: s.Key.Name, Vip: s.VIP, Ports: s.Ports,
 		Ready: uint32(s.Ready), Total: uint32(s.Total),
 		DefinedBy: s.DefinedBy, DefinedById: uint64(s.DefinedByID), Disagreeing: s.Disagreeing, Source: s.Source,
 	}
+	for _, c := range s.Conflicts {
+		one := &fairleadv1.Conflict{Kind: c.Kind, What: c.What, Holder: c.Holder.String(), Node: c.Node, Remedy: c.Remedy}
+		if !c.Since.IsZero() {
+			one.Since = timestamppb.New(c.Since)
+		}
+		out.Conflicts = append(out.Conflicts, one)
+	}
+	return out
 }
 
 func endpointToProto(e *Endpoint) *fairleadv1.Endpoint {

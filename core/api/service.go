@@ -90,16 +90,24 @@ func (s *service) Leave(ctx context.Context, req *fairleadv1.LeaveRequest) (*fai
 	if hold := time.Duration(req.GetHoldMs()) * time.Millisecond; hold > 0 {
 		leave = func(ctx context.Context) error { return s.backend.Leaver.Restart(ctx, hold) }
 	}
-	if err := leave(ctx); err != nil {
+	var server string
+	err := error(nil)
+	if s.backend.Servers != nil && req.GetHoldMs() == 0 {
+		server, err = s.backend.Servers.Depart(ctx, req.GetForce())
+	}
+	if err == nil {
+		err = leave(ctx)
+	}
+	if err != nil {
 		switch {
 		case errors.Is(err, ctx.Err()) && ctx.Err() != nil:
 			return nil, status.FromContextError(ctx.Err()).Err()
 		case errors.Is(err, ErrNoRestart):
 			return nil, status.Error(codes.FailedPrecondition, err.Error())
 		}
-		return nil, status.Error(codes.Internal, err.Error())
+		return nil, refusal(err)
 	}
-	return &fairleadv1.LeaveResponse{Id: uint64(st.ID), Name: st.Name}, nil
+	return &fairleadv1.LeaveResponse{Id: uint64(st.ID), Name: st.Name, Server: server}, nil
 }
 
 // Config implements fairleadv1.AgentServer.

@@ -84,6 +84,17 @@ type Service struct {
 	DefinedByID model.NodeID
 	Disagreeing []string // names of nodes that define it in another way
 	Source      string   // where this node defines it; empty: it does not
+	Conflicts   []Conflict
+}
+
+// Conflict is what a service wants and another one has.
+type Conflict struct {
+	Kind   string // frontend, host
+	What   string // 10.200.0.10:80/tcp
+	Holder model.ServiceKey
+	Node   string    // whose definition of the holder counts
+	Since  time.Time // of the holder's registration; zero: it is built in
+	Remedy string
 }
 
 // Definition is what one node says of a service.

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/api/client"
@@ -49,7 +50,10 @@ func (c *catalogue) Endpoints(key model.ServiceKey) (api.ServiceDetail, error) {
 func webService() api.Service {
 	return api.Service{
 		Key: web, VIP: "10.200.0.10", Ports: []string{"80/tcp", "80/udp"}, Ready: 1, Total: 2, DefinedBy: "n1", DefinedByID: 1,
-		Disagreeing: []string{"n2"}, Source: "f.yaml:3",
+		Disagreeing: []string{"n2"}, Source: "f.yaml:3", Conflicts: []api.Conflict{
+			{Kind: "host", What: "a.example", Holder: model.ServiceKey{Namespace: "ops", Name: "db"}, Node: "n2", Since: time.Unix(7, 0).UTC(), Remedy: "take it away"},
+			{Kind: "frontend", What: "10.200.0.10:80/tcp", Holder: web},
+		},
 	}
 }
 
@@ -85,7 +89,14 @@ func serveCatalogue(t *testing.T, cat *catalogue, access api.Access) *client.Cli
 func TestServicesArriveWhole(t *testing.T) {
 	c := serveCatalogue(t, &catalogue{}, api.AccessRead)
 	list, err := c.Services(t.Context())
-	wantService := client.Service(webService())
+	sentService := webService()
+	wantService := client.Service{
+		Key: sentService.Key, VIP: sentService.VIP, Ports: sentService.Ports, Ready: sentService.Ready, Total: sentService.Total, DefinedBy: sentService.DefinedBy,
+		DefinedByID: sentService.DefinedByID, Disagreeing: sentService.Disagreeing, Source: sentService.Source,
+	}
+	for _, x := range sentService.Conflicts {
+		wantService.Conflicts = append(wantService.Conflicts, client.Conflict{Kind: x.Kind, What: x.What, Holder: x.Holder.String(), Node: x.Node, Since: x.Since, Remedy: x.Remedy})
+	}
 	if want := (client.ServiceList{Epoch: 7, Completeness: "exchanged", Services: []client.Service{wantService}}); err != nil || !reflect.DeepEqual(list, want) {
 		t.Errorf("Services: %v\ngot  %+v\nwant %+v", err, list, want)
 	}

@@ -176,17 +176,6 @@ func TestDialSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestNetworkOfTarget(t *testing.T) {
-	for target, want := range map[string]string{
-		"/run/fairlead/api.sock": "unix", "api.sock": "unix", "./a:b": "unix",
-		"127.0.0.1:7402": "tcp", "[::1]:7402": "tcp", "host:7402": "tcp",
-	} {
-		if got := client.Network(target); got != want {
-			t.Errorf("Network(%q) = %s, want %s", target, got, want)
-		}
-	}
-}
-
 // stale leaves a socket file that nobody listens on, as a killed agent does.
 func stale(t *testing.T, path string) {
 	t.Helper()

@@ -14,8 +14,6 @@ import (
 	"iter"
 	"math"
 	"net"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,10 +28,11 @@ const maxAnswerBytes = 32 << 20
 
 // Client is a connection to one agent. Its methods may be called concurrently.
 type Client struct {
-	target string
-	conn   *grpc.ClientConn
-	agent  fairleadv1.AgentClient
-	spoke  atomic.Bool // the other side began as HTTP/2 does
+	target  string
+	options []Option
+	line    line
+	conn    *grpc.ClientConn
+	agent   fairleadv1.AgentClient
 }
 
 // Status is what an agent says of itself.
@@ -85,27 +84,25 @@ type Setting struct {
 	Key, Value, Origin string
 }
 
-// Dial connects to the agent at target, the path of a Unix socket or host:port.
-// It fails with ErrNoAgent if nobody listens there.
-func Dial(ctx context.Context, target string) (*Client, error) {
-	network := Network(target)
+// Dial connects to the agent at target: the path of a Unix socket, host:port, or
+// https://host:port for one whose client API is under TLS. It fails with ErrNoAgent
+// if nobody listens there, and with ErrTLS if the two do not agree on TLS.
+func Dial(ctx context.Context, target string, options ...Option) (*Client, error) {
+	c := &Client{target: target, options: options}
+	c.line.target, c.line.patience = parseTarget(target), time.Second
+	for _, o := range options {
+		o(&c.line)
+	}
 	// A look before gRPC: its errors name neither cause nor remedy.
-	probe, err := (&net.Dialer{}).DialContext(ctx, network, target)
+	probe, err := c.line.dial(ctx)
 	if err != nil {
-		return nil, dialError(target, err)
+		return nil, err
 	}
 	_ = probe.Close()
 
-	c := &Client{target: target}
 	conn, err := grpc.NewClient("passthrough:///fairlead",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, target)
-			if err != nil {
-				return nil, err
-			}
-			return &listening{Conn: conn, spoke: &c.spoke}, nil
-		}),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // TLS, if any, is below it
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.line.dial(ctx) }),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
 		grpc.WithDisableServiceConfig(),
 	)
@@ -116,35 +113,9 @@ func Dial(ctx context.Context, target string) (*Client, error) {
 	return c, nil
 }
 
-// listening notes whether the other side begins with the settings that every
-// HTTP/2 server sends first: gRPC's errors do not tell an agent that stopped
-// from a port of something else.
-type listening struct {
-	net.Conn
-	spoke *atomic.Bool
-	begun bool // only the reader looks
-}
-
-// Read implements net.Conn.
-func (l *listening) Read(b []byte) (int, error) {
-	const typeAt, settings = 3, 4 // in a frame's header, RFC 9113 §4.1
-	n, err := l.Conn.Read(b)
-	if !l.begun && n > typeAt {
-		l.begun = true
-		if b[typeAt] == settings {
-			l.spoke.Store(true)
-		}
-	}
-	return n, err
-}
-
-// Network returns "unix" or "tcp": a target with a slash, or without a colon,
-// is a path.
-func Network(target string) string {
-	if strings.Contains(target, "/") || !strings.Contains(target, ":") {
-		return "unix"
-	}
-	return "tcp"
+// Redial connects once more to where this client does, which it leaves as it is.
+func (c *Client) Redial(ctx context.Context) (*Client, error) {
+	return Dial(ctx, c.target, c.options...)
 }
 
 // Target returns what was dialled.
@@ -210,11 +181,18 @@ func (c *Client) Events(ctx context.Context, after uint64, follow bool) iter.Seq
 // Leave makes the agent say left and returns its name once that has spread;
 // the process then stops by itself.
 func (c *Client) Leave(ctx context.Context) (name string, err error) {
-	r, err := c.agent.Leave(ctx, &fairleadv1.LeaveRequest{})
+	name, _, err = c.Depart(ctx, false)
+	return name, err
+}
+
+// Depart is Leave, by force also if the servers of the store would lack this one. It
+// returns what became of the node's part in the store, too; nothing if it had none.
+func (c *Client) Depart(ctx context.Context, force bool) (name, server string, err error) {
+	r, err := c.agent.Leave(ctx, &fairleadv1.LeaveRequest{Force: force})
 	if err != nil {
-		return "", c.callError("leave", err)
+		return "", "", c.callError("leave", err)
 	}
-	return r.GetName(), nil
+	return r.GetName(), r.GetServer(), nil
 }
 
 // Restart makes the agent announce that it is back within hold, 1 ms to 30 s,

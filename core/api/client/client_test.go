@@ -64,24 +64,26 @@ func dial(t *testing.T, s *scripted) *Client {
 // dialServer serves what register registers, and returns a client of it.
 func dialServer(t *testing.T, register func(*grpc.Server)) *Client {
 	t.Helper()
+	c, err := Dial(t.Context(), serve(t, grpc.NewServer(), register))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() }) // before the server stops
+	return c
+}
+
+// serve serves what register registers, until the test ends.
+func serve(t *testing.T, server *grpc.Server, register func(*grpc.Server)) (address string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer()
 	register(server)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
-	c, err := Dial(t.Context(), l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Close()
-		server.Stop()
-		<-done
-	})
-	return c
+	t.Cleanup(func() { server.Stop(); <-done })
+	return l.Addr().String()
 }
 
 func TestAnswers(t *testing.T) {

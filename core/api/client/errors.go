@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,8 @@ var (
 	ErrNoAgent = errors.New("no agent answers")
 	// ErrDenied: the target may not be opened, or the call is not allowed there.
 	ErrDenied = errors.New("not allowed")
+	// ErrTLS: client and agent do not agree on TLS.
+	ErrTLS = errors.New("no TLS connection")
 	// ErrStopped: the agent went away during the call.
 	ErrStopped = errors.New("the agent stopped")
 )
@@ -39,12 +42,36 @@ func dialError(target string, err error) error {
 	}
 }
 
+// errUnshown stands for the alert that a server may have sent.
+var errUnshown = errors.New("it asked for a certificate and ended the connection")
+
+// tlsError says why a handshake failed, and what to do.
+func tlsError(target string, err error) error {
+	var header tls.RecordHeaderError
+	var verification *tls.CertificateVerificationError
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w at %s: %w", ErrTLS, target, err)
+	case errors.As(err, &header), errors.Is(err, io.EOF):
+		return fmt.Errorf("%w at %s: what listens there does not speak it; without api.tls an agent is named HOST:PORT", ErrTLS, target)
+	case errors.As(err, &verification):
+		return fmt.Errorf("%w at %s: %w: name the authority that signed its certificate with --api-cacert", ErrTLS, target, verification.Err)
+	case isAlarm(err), errors.Is(err, errUnshown):
+		return fmt.Errorf("%w at %s: %w: it may want a certificate of its api.tls.client_ca: name one with --api-cert and --api-key", ErrTLS, target, err)
+	default:
+		return fmt.Errorf("%w at %s: %w", ErrTLS, target, cause(err))
+	}
+}
+
 // callError turns the status of a call into words.
 func (c *Client) callError(call string, err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.Unavailable:
-		if !c.spoke.Load() {
+		if err := c.line.trouble(); err != nil {
+			return fmt.Errorf("%s: %w", call, err)
+		}
+		if !c.line.spoke.Load() {
 			return fmt.Errorf("%s: %w at %s: what listens there does not speak the client API, or stopped just now; name api.socket or api.listen of an agent", call, ErrNoAgent, c.target)
 		}
 		return fmt.Errorf("%s: %w (%s)", call, ErrStopped, c.target)

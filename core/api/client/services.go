@@ -35,6 +35,17 @@ type Service struct {
 	DefinedByID model.NodeID
 	Disagreeing []string // names of nodes that define it in another way
 	Source      string   // where the agent's own node defines it: a file and line, or api
+	Conflicts   []Conflict
+}
+
+// Conflict is what a service wants and another one has.
+type Conflict struct {
+	Kind   string    // frontend, host
+	What   string    // 10.200.0.10:80/tcp
+	Holder string    // namespace/name of the service that has it
+	Node   string    // whose definition of the holder counts
+	Since  time.Time // of the holder's registration; zero: it is built in
+	Remedy string
 }
 
 // Definition is what one node says of a service.
@@ -148,11 +159,19 @@ func (c *Client) Maintenance(ctx context.Context, on bool, service, instance str
 }
 
 func service(s *fairleadv1.Service) Service {
-	return Service{
+	out := Service{
 		Key: model.ServiceKey{Namespace: s.GetNamespace(), Name: s.GetName()}, VIP: s.GetVip(), Ports: s.GetPorts(),
 		Ready: int(s.GetReady()), Total: int(s.GetTotal()), DefinedBy: s.GetDefinedBy(), DefinedByID: model.NodeID(s.GetDefinedById()),
 		Disagreeing: s.GetDisagreeing(), Source: s.GetSource(),
 	}
+	for _, c := range s.GetConflicts() {
+		one := Conflict{Kind: c.GetKind(), What: c.GetWhat(), Holder: c.GetHolder(), Node: c.GetNode(), Remedy: c.GetRemedy()}
+		if c.GetSince() != nil {
+			one.Since = c.GetSince().AsTime()
+		}
+		out.Conflicts = append(out.Conflicts, one)
+	}
+	return out
 }
 
 func endpoint(e *fairleadv1.Endpoint) Endpoint {

@@ -1,6 +1,8 @@
 package etcd
 
 import (
+	"slices"
+
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -73,13 +75,18 @@ func opOf(o *pb.RequestOp) (op store.Op, err error) {
 
 func compareOf(c *pb.Compare) (store.Compare, error) {
 	out := store.Compare{Range: store.Range{Key: string(c.Key), End: string(c.RangeEnd)}}
-	relation, ok := map[pb.Compare_CompareResult]store.Relation{
-		pb.Compare_EQUAL: store.Equal, pb.Compare_GREATER: store.Greater, pb.Compare_LESS: store.Less, pb.Compare_NOT_EQUAL: store.NotEqual,
-	}[c.Result]
-	if !ok {
+	switch c.Result {
+	case pb.Compare_EQUAL:
+		out.Relation = store.Equal
+	case pb.Compare_GREATER:
+		out.Relation = store.Greater
+	case pb.Compare_LESS:
+		out.Relation = store.Less
+	case pb.Compare_NOT_EQUAL:
+		out.Relation = store.NotEqual
+	default:
 		return out, status.Errorf(codes.InvalidArgument, "etcdserver: unknown comparison %d", c.Result)
 	}
-	out.Relation = relation
 	switch c.Target {
 	case pb.Compare_VERSION:
 		out.Target, out.Number = store.TargetVersion, c.GetVersion()
@@ -104,7 +111,10 @@ func kvOf(kv store.KeyValue) *mvccpb.KeyValue {
 }
 
 func kvsOf(kvs []store.KeyValue) []*mvccpb.KeyValue {
-	var out []*mvccpb.KeyValue
+	if len(kvs) == 0 {
+		return nil
+	}
+	out := make([]*mvccpb.KeyValue, 0, len(kvs))
 	for _, kv := range kvs {
 		out = append(out, kvOf(kv))
 	}
@@ -131,25 +141,44 @@ func deleteResponse(h *pb.ResponseHeader, r *store.DeleteResult) *pb.DeleteRange
 }
 
 func txnResponse(h *pb.ResponseHeader, r *store.TxnResult) *pb.TxnResponse {
-	out := &pb.TxnResponse{Header: h, Succeeded: r.Succeeded}
-	// Headers of inner answers have the revision only, as etcd's.
-	inner := &pb.ResponseHeader{Revision: h.Revision}
-	for _, o := range r.Results {
-		out.Responses = append(out.Responses, opResponse(inner, o))
+	before := h.Revision
+	if wrote(r) {
+		before--
 	}
+	out := inside(&before, h.Revision, r)
+	out.Header = h
 	return out
 }
 
-func opResponse(h *pb.ResponseHeader, o store.OpResult) *pb.ResponseOp {
-	switch {
-	case o.Range != nil:
-		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: rangeResponse(h, o.Range)}}
-	case o.Put != nil:
-		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: putResponse(h, o.Put)}}
-	case o.Delete != nil:
-		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: deleteResponse(h, o.Delete)}}
-	case o.Txn != nil:
-		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: txnResponse(h, o.Txn)}}
+// wrote reports whether anything was written.
+func wrote(r *store.TxnResult) bool {
+	return slices.ContainsFunc(r.Results, func(o store.OpResult) bool {
+		return o.Put != nil || o.Delete != nil && o.Delete.Deleted > 0 || o.Txn != nil && wrote(o.Txn)
+	})
+}
+
+// inside is the answer of a transaction, whose parts say the revision that is in
+// force after them: now becomes after with the first write. Headers have nothing
+// else, and those of inner transactions not even that, as etcd's.
+func inside(now *int64, after int64, r *store.TxnResult) *pb.TxnResponse {
+	out := &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: r.Succeeded}
+	for _, o := range r.Results {
+		if o.Put != nil || o.Delete != nil && o.Delete.Deleted > 0 {
+			*now = after
+		}
+		op := &pb.ResponseOp{}
+		h := &pb.ResponseHeader{Revision: *now}
+		switch {
+		case o.Range != nil:
+			op.Response = &pb.ResponseOp_ResponseRange{ResponseRange: rangeResponse(h, o.Range)}
+		case o.Put != nil:
+			op.Response = &pb.ResponseOp_ResponsePut{ResponsePut: putResponse(h, o.Put)}
+		case o.Delete != nil:
+			op.Response = &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: deleteResponse(h, o.Delete)}
+		case o.Txn != nil:
+			op.Response = &pb.ResponseOp_ResponseTxn{ResponseTxn: inside(now, after, o.Txn)}
+		}
+		out.Responses = append(out.Responses, op)
 	}
-	return &pb.ResponseOp{}
+	return out
 }

@@ -6,11 +6,21 @@
 //	Lease        grant, revoke, keep alive, time to live, list
 //	Maintenance  status, alarms, hashes, snapshot, move leader
 //	Cluster      member list
+//	HTTP         /health, /version
 //
 // Whatever is not there answers UNIMPLEMENTED. Every server answers everything:
 // writes go to the leader, reads are linearizable unless the client asks for a
 // serializable one. Errors are those of etcd, word for word, since clients compare
 // them; limits are etcd's defaults.
+//
+// # Faces
+//
+//	listener ──► Front ──► Server.Face(Reach) ──► Store
+//	                └────► a way to a server, on agents that are none
+//
+// One Server has a face for each listener, which says what keyspaces are reached
+// there: the user's, or the one that a call names. Listeners know a Front only, so
+// that who answers may change while they serve.
 //
 // # Watches
 //

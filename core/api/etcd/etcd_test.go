@@ -5,9 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"weak"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -15,14 +20,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/fairlead/fairlead/core/store"
+	"github.com/fairlead/fairlead/test/await"
 )
-
-func wantsSystem(ctx context.Context) bool {
-	md, _ := metadata.FromIncomingContext(ctx)
-	return slices.Contains(md.Get(systemKey), "system")
-}
 
 func TestKV(t *testing.T) {
 	w := newWorld(t)
@@ -65,7 +67,7 @@ func TestKV(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The system's keys are not there for others, not even to be deleted.
-	system := metadata.AppendToOutgoingContext(w.ctx(), systemKey, "system")
+	system := metadata.AppendToOutgoingContext(w.ctx(), KeyspaceKey, "system")
 	s, err := w.kv.Range(system, &pb.RangeRequest{Key: []byte{0}, RangeEnd: []byte{0}})
 	if err != nil || len(s.Kvs) == 0 {
 		t.Fatalf("%v, %v", s, err)
@@ -127,7 +129,7 @@ func TestErrors(t *testing.T) {
 
 // stream is a watch stream of a test.
 type stream struct {
-	t *testing.T
+	t testing.TB
 	pb.Watch_WatchClient
 }
 
@@ -254,6 +256,115 @@ func TestWatchCompacted(t *testing.T) {
 	s.want("PUT a 2")
 }
 
+// What etcd says to creations that make no sense, and which ids it gives away.
+func TestWatchCreation(t *testing.T) {
+	w := newWorld(t)
+	now := w.put("a", "1")
+	s := w.stream(w.ctx())
+	for _, c := range []struct {
+		r      *pb.WatchCreateRequest
+		id     int64
+		reason string
+	}{
+		{&pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")}, -1, "mvcc: watcher range is empty"},
+		{&pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("b")}, -1, "mvcc: watcher range is empty"},
+		{&pb.WatchCreateRequest{Key: []byte("b"), StartRevision: -1}, -1, "etcdserver: mvcc: required revision has been compacted"},
+		{&pb.WatchCreateRequest{Key: []byte("b"), WatchId: 1}, 1, ""},
+		{&pb.WatchCreateRequest{Key: []byte("b"), WatchId: 1}, -1, "mvcc: duplicate watch ID provided on the WatchStream"},
+		{&pb.WatchCreateRequest{Key: []byte("b")}, 0, ""},
+		{&pb.WatchCreateRequest{Key: []byte("b")}, 2, ""},
+		{&pb.WatchCreateRequest{Key: []byte("b"), WatchId: -9}, -9, ""},
+	} {
+		if r := s.create(c.r); r.WatchId != c.id || r.CancelReason != c.reason || !r.Created || r.Canceled != (c.reason != "") {
+			t.Errorf("%v: %v", c.r, r)
+		}
+	}
+	// No progress is told while one of them is not there yet; the answer to a later
+	// request is of that.
+	ask := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
+	s.create(&pb.WatchCreateRequest{Key: []byte("c"), StartRevision: now + 2})
+	if err := s.Send(ask); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.create(&pb.WatchCreateRequest{Key: []byte("d")}); !r.Created {
+		t.Fatalf("%v", r)
+	}
+	w.put("x", "2")
+	if err := s.Send(ask); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.next(); r.WatchId != -1 || r.Header.Revision != now+1 {
+		t.Errorf("%v", r)
+	}
+}
+
+// A long history is read bit by bit, whole revisions at a time.
+func TestWatchOfMuch(t *testing.T) {
+	w := newWorld(t)
+	value := strings.Repeat("v", 300<<10)
+	first := w.put("a", value)
+	for range 9 {
+		w.put("a", value)
+	}
+	s := w.stream(w.ctx())
+	s.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+	answers := 0
+	for next := first; next < first+10; answers++ {
+		r := s.next()
+		if size := proto.Size(r); size > 2*maxRequestBytes {
+			t.Errorf("an answer has %d bytes", size)
+		}
+		for _, e := range r.Events {
+			if e.Kv.ModRevision != next {
+				t.Fatalf("revision %d, want %d", e.Kv.ModRevision, next)
+			}
+			next++
+		}
+	}
+	if answers < 2 {
+		t.Errorf("3 MB came in %d answer", answers)
+	}
+}
+
+// A watch whose client does not read keeps no state of the store in memory: that of
+// many of them would have no bound.
+func TestWatchThatIsNotRead(t *testing.T) {
+	w := newWorld(t)
+	value := strings.Repeat("v", 300<<10)
+	first := w.put("a", value)
+	for range 30 {
+		w.put("a", value)
+	}
+	view := w.Host.View()
+	old := weak.Make(view)
+	w.behind.Store(view)
+	s := w.stream(w.ctx())
+	s.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: first})
+	s.next() // it was read from the view; the rest is more than is on its way unread
+	w.behind.Store(nil)
+	w.put("b", "")
+	await.For(t, "the view to be given up", func() bool {
+		runtime.GC()
+		return old.Value() == nil
+	})
+}
+
+// A lease may have any id but 0, and last for as long as etcd's.
+func TestLeasesAtTheEdges(t *testing.T) {
+	w := newWorld(t)
+	for _, id := range []int64{-5, math.MinInt64, math.MaxInt64} {
+		if r, err := w.lease.LeaseGrant(w.ctx(), &pb.LeaseGrantRequest{ID: id, TTL: store.MaxTTLSeconds}); err != nil || r.ID != id || r.TTL != store.MaxTTLSeconds {
+			t.Fatalf("%v, %v", r, err)
+		}
+		if r, err := w.lease.LeaseTimeToLive(w.ctx(), &pb.LeaseTimeToLiveRequest{ID: id}); err != nil || r.TTL < store.MaxTTLSeconds-60 {
+			t.Errorf("%v, %v", r, err)
+		}
+		if _, err := w.kv.Put(w.ctx(), &pb.PutRequest{Key: []byte("leased"), Lease: id}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Large answers come in pieces to those who take them so, with nothing missing.
 func TestWatchFragments(t *testing.T) {
 	w := newWorld(t)
@@ -357,6 +468,9 @@ func TestMaintenance(t *testing.T) {
 		t.Errorf("%v, %v", m, err)
 	}
 	one, err := w.maint.HashKV(w.ctx(), &pb.HashKVRequest{})
+	if one.GetCompactRevision() != -1 {
+		t.Errorf("compacted at %d before it was", one.GetCompactRevision())
+	}
 	if err != nil || one.Hash == 0 || one.HashRevision != 2 {
 		t.Errorf("%v, %v", one, err)
 	}
@@ -411,6 +525,34 @@ func TestAlarm(t *testing.T) {
 	w.put("a", "1")
 }
 
+// What is asked of the health by HTTP is answered as by etcd.
+func TestHealth(t *testing.T) {
+	w := newWorld(t)
+	handler := w.front.HTTP()
+	check := func(query string, code int, reason string) {
+		t.Helper()
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequestWithContext(w.ctx(), http.MethodGet, "/health"+query, nil))
+		want := fmt.Sprintf("{\"health\":\"%t\",\"reason\":%q}\n", code == 200, reason)
+		if answer.Code != code || answer.Body.String() != want {
+			t.Errorf("%s: %d %s, want %d %s", query, answer.Code, answer.Body, code, want)
+		}
+	}
+	check("", 200, "")
+	w.hide(true)
+	check("", 503, "RAFT NO LEADER")
+	check("?serializable=true", 200, "")
+	w.hide(false)
+	if _, err := w.Propose(w.ctx(), store.Command{Space: store.User, Quota: &store.Quota{Bytes: 1000}}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = w.kv.Put(w.ctx(), &pb.PutRequest{Key: []byte("a"), Value: make([]byte, 2000)})
+	check("", 503, "ALARM NOSPACE")
+	check("?exclude=NOSPACE", 200, "")
+	w.front.Unset("why")
+	check("?serializable=true", 503, "no store answers here: why")
+}
+
 // Many writers, and watchers that come and go: each event once, in order.
 func TestWatchersUnderLoad(t *testing.T) {
 	w := newWorld(t)
@@ -448,5 +590,43 @@ func TestWatchersUnderLoad(t *testing.T) {
 				t.Fatalf("event %d is %s", i, v)
 			}
 		}
+	}
+}
+
+// A serializable read at a revision that the client saw at another server does not
+// fail where that did not arrive yet.
+func TestSerializableReadOfALaggard(t *testing.T) {
+	w := newWorld(t)
+	w.put("a", "1")
+	w.behind.Store(w.Host.View())
+	newer := w.put("a", "2")
+	read := func(revision int64) (string, error) {
+		q := &pb.RangeRequest{Key: []byte("a"), Revision: revision, Serializable: true}
+		r, err := w.kv.Range(w.ctx(), q)
+		// In a transaction it is the same.
+		txn, within := w.kv.Txn(w.ctx(), &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: q}}}})
+		if err != nil || within != nil {
+			if status.Code(err) != status.Code(within) {
+				t.Errorf("%v, and in a transaction %v", err, within)
+			}
+			return "", err
+		}
+		if got := txn.Responses[0].GetResponseRange(); !proto.Equal(got.Kvs[0], r.Kvs[0]) {
+			t.Errorf("%v, and in a transaction %v", r, got)
+		}
+		return string(r.Kvs[0].Value), nil
+	}
+	if got, err := read(newer); got != "2" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := read(0); got != "1" || err != nil {
+		t.Errorf("as old as may be: %q, %v", got, err)
+	}
+	if _, err := read(newer + 1); rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCFutureRev) {
+		t.Errorf("what nobody has: %v", err)
+	}
+	w.hide(true)
+	if _, err := read(newer); rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCFutureRev) {
+		t.Errorf("without a leader: %v", err)
 	}
 }

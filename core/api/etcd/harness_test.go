@@ -2,8 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	raftpb "go.etcd.io/raft/v3/raftpb"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -19,26 +16,23 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/fairlead/fairlead/core/raft"
+	"github.com/fairlead/fairlead/core/raft/disk"
 	"github.com/fairlead/fairlead/core/raft/disk/disktest"
-	"github.com/fairlead/fairlead/core/raft/snap"
 	"github.com/fairlead/fairlead/core/store"
 )
-
-// alone is the transport of a server that has no others.
-type alone struct{}
-
-func (alone) Start(raft.Handler)                                           {}
-func (alone) Send(*raftpb.Message)                                         {}
-func (alone) SendSnapshot(_ *raftpb.Message, _ snap.Meta, f io.ReadCloser) { _ = f.Close() }
-func (alone) Stop()                                                        {}
-func (alone) Ask(context.Context, uint64, raft.Question) (raft.Answer, error) {
-	return raft.Answer{}, errors.New("there is no other server")
-}
 
 // group is a raft.Host with the names that an agent knows.
 type group struct {
 	*raft.Host
-	hidden atomic.Bool // say that there is no leader
+	hidden atomic.Bool                // say that there is no leader
+	behind atomic.Pointer[store.View] // what a follower that lags has; nil: the newest
+}
+
+func (g *group) View() *store.View {
+	if v := g.behind.Load(); v != nil {
+		return v
+	}
+	return g.Host.View()
 }
 
 func (g *group) Status() Status {
@@ -54,13 +48,23 @@ func (g *group) Status() Status {
 	return out
 }
 
+func (g *group) Header() Header {
+	st := g.State()
+	h := Header{ClusterID: 0xabcd, MemberID: g.ID(), Term: st.Term, Leader: st.Leader}
+	if g.hidden.Load() {
+		h.Leader = 0
+	}
+	return h
+}
+
 func (g *group) hide(hidden bool) { g.hidden.Store(hidden) }
 
 // world is a server with clients.
 type world struct {
-	t *testing.T
+	t testing.TB
 	*group
 	server *Server
+	front  *Front
 	kv     pb.KVClient
 	watch  pb.WatchClient
 	lease  pb.LeaseClient
@@ -68,20 +72,14 @@ type world struct {
 	nodes  pb.ClusterClient
 }
 
-// systemKey marks calls of tests that are about the system's keyspace.
-const systemKey = "fairlead-keyspace"
+func newWorld(t testing.TB) *world { return newWorldOn(t, disktest.NewCrash()) }
 
-func newWorld(t *testing.T) *world {
+func newWorldOn(t testing.TB, fs disk.FS) *world {
 	w := &world{t: t, group: &group{}}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	w.server = New(Config{Store: w.group, Log: log, MinLease: 10 * time.Millisecond, Keyspace: func(ctx context.Context) (store.Keyspace, error) {
-		if wantsSystem(ctx) {
-			return store.System, nil
-		}
-		return store.User, nil
-	}})
+	w.server = New(Config{Store: w.group, Log: log, MinLease: 10 * time.Millisecond})
 	h, err := raft.Open(raft.Config{
-		ID: 1, Cluster: "abcd", Voters: []uint64{1}, Disk: disktest.NewCrash(), Transport: alone{}, HeartbeatInterval: 5 * time.Millisecond,
+		ID: 1, Cluster: "abcd", Voters: []uint64{1}, Disk: fs, Transport: raft.Alone{}, HeartbeatInterval: 5 * time.Millisecond,
 		ElectionTimeout: 20 * time.Millisecond, Sizes: raft.Sizes{SegmentBytes: 1 << 20}, OnApply: func(raft.Applied) { w.server.Applied() },
 		Log: log, Metrics: prometheus.NewRegistry(),
 	})
@@ -89,9 +87,14 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.Host = h
+	for changed := h.Changed(); !h.State().Leads(); changed = h.Changed() {
+		<-changed
+	}
 	l := bufconn.Listen(1 << 20)
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(MaxReceiveBytes))
-	w.server.Register(g)
+	w.front = NewFront("")
+	w.front.Set(w.server)
+	w.front.Register(g, ByMetadata)
 	go g.Serve(l) //nolint:errcheck // it ends with the test
 	conn, err := grpc.NewClient("passthrough:///etcd", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 )
 
 // LeaseGrant implements pb.LeaseServer.
-func (s *Server) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
-	k, err := s.cfg.Keyspace(ctx)
+func (s *face) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	k, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -25,11 +24,11 @@ func (s *Server) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.L
 	ttl := max(r.TTL, int64((s.cfg.MinLease+time.Second-1)/time.Second))
 	for {
 		id := store.LeaseID(r.ID)
-		if id <= 0 {
+		if id == 0 {
 			id = 1 + store.LeaseID(rand.Int64N(1<<62))
 		}
 		done, err := s.propose(ctx, store.Command{Space: k, Grant: &store.Grant{ID: id, TTLSeconds: ttl}})
-		if r.ID <= 0 && errors.Is(err, rpctypes.ErrGRPCLeaseExist) {
+		if r.ID == 0 && errors.Is(err, rpctypes.ErrGRPCLeaseExist) {
 			continue // drawn twice
 		}
 		if err != nil {
@@ -40,8 +39,8 @@ func (s *Server) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.L
 }
 
 // LeaseRevoke implements pb.LeaseServer.
-func (s *Server) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
-	k, err := s.cfg.Keyspace(ctx)
+func (s *face) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	k, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,18 +53,20 @@ func (s *Server) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb
 
 // LeaseKeepAlive implements pb.LeaseServer. A lease that is not there is answered
 // with a time of 0.
-func (s *Server) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
-	k, err := s.cfg.Keyspace(stream.Context())
+func (s *face) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	k, err := s.enter(stream.Context())
 	if err != nil {
 		return err
 	}
+	requests, failed := receive(stream)
 	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
+		var r *pb.LeaseKeepAliveRequest
+		select {
+		case r = <-requests:
+		case err := <-failed:
 			return err
+		case <-s.stop:
+			return rpctypes.ErrGRPCStopped
 		}
 		ctx, cancel := bounded(stream.Context())
 		ttl, there, err := s.cfg.Store.Renew(ctx, store.Lease{Space: k, ID: store.LeaseID(r.ID)})
@@ -75,7 +76,7 @@ func (s *Server) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 		}
 		out := &pb.LeaseKeepAliveResponse{Header: s.header(s.cfg.Store.View().Stats(k).Revision), ID: r.ID}
 		if there {
-			out.TTL = int64(ttl / time.Second)
+			out.TTL = int64((ttl + time.Second - 1) / time.Second) // one that was granted just now has lost some of it
 		}
 		if err := stream.Send(out); err != nil {
 			return err
@@ -84,8 +85,8 @@ func (s *Server) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 }
 
 // LeaseTimeToLive implements pb.LeaseServer. A lease that is not there has -1.
-func (s *Server) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
-	k, err := s.cfg.Keyspace(ctx)
+func (s *face) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	k, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,8 +118,8 @@ func (s *Server) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveReque
 }
 
 // LeaseLeases implements pb.LeaseServer.
-func (s *Server) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
-	k, err := s.cfg.Keyspace(ctx)
+func (s *face) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	k, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ import (
 const version = "3.6.0"
 
 // Status implements pb.MaintenanceServer.
-func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
-	k, err := s.cfg.Keyspace(ctx)
+func (s *face) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
+	k, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +42,8 @@ func (s *Server) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusRes
 
 // Alarm implements pb.MaintenanceServer. The one alarm there is, of a keyspace
 // that is full, comes by itself and is ended here.
-func (s *Server) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
-	k, err := s.cfg.Keyspace(ctx)
+func (s *face) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	k, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -74,13 +74,13 @@ func (s *Server) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmRespon
 	return nil, status.Error(codes.Unimplemented, "fairlead: alarms are raised by the store itself")
 }
 
-func (s *Server) noSpace() []*pb.AlarmMember {
-	return []*pb.AlarmMember{{MemberID: s.cfg.Store.Status().MemberID, Alarm: pb.AlarmType_NOSPACE}}
+func (s *face) noSpace() []*pb.AlarmMember {
+	return []*pb.AlarmMember{{MemberID: s.cfg.Store.Header().MemberID, Alarm: pb.AlarmType_NOSPACE}}
 }
 
 // Defragment implements pb.MaintenanceServer: there is nothing to be done.
-func (s *Server) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
-	k, err := s.cfg.Keyspace(ctx)
+func (s *face) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
+	k, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +88,8 @@ func (s *Server) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.D
 }
 
 // Hash implements pb.MaintenanceServer.
-func (s *Server) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse, error) {
-	k, err := s.cfg.Keyspace(ctx)
+func (s *face) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse, error) {
+	k, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func (s *Server) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse,
 }
 
 // HashKV implements pb.MaintenanceServer.
-func (s *Server) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
-	k, err := s.cfg.Keyspace(ctx)
+func (s *face) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
+	k, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -112,15 +112,25 @@ func (s *Server) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVRes
 	if err != nil {
 		return nil, wireError(err)
 	}
+	if compacted == 0 {
+		compacted = -1 // never
+	}
 	return &pb.HashKVResponse{Header: s.header(v.Stats(k).Revision), Hash: sum, CompactRevision: compacted, HashRevision: at}, nil
 }
 
-// Snapshot implements pb.MaintenanceServer: it sends a backup of both keyspaces,
-// see store.View.Backup.
-func (s *Server) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer) error {
+// Snapshot implements pb.MaintenanceServer: it sends a backup, see
+// store.View.Backup; of the user's keyspace alone to those who may see no other,
+// or who ask for that one by its name.
+func (s *face) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer) error {
+	if _, err := s.enter(stream.Context()); err != nil {
+		return err
+	}
 	v, err := s.view(stream.Context(), false)
 	if err != nil {
 		return err
+	}
+	if s.reach == UserOnly || named(stream.Context()) == userName {
+		v = v.UserOnly()
 	}
 	return v.Backup(func(p []byte, remaining uint64) error {
 		return stream.Send(&pb.SnapshotResponse{Blob: bytes.Clone(p), RemainingBytes: remaining, Version: version})
@@ -128,7 +138,10 @@ func (s *Server) Snapshot(_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotS
 }
 
 // MoveLeader implements pb.MaintenanceServer.
-func (s *Server) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
+func (s *face) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
+	if _, err := s.enter(ctx); err != nil {
+		return nil, err
+	}
 	st := s.cfg.Store.Status()
 	if st.Leader != st.MemberID {
 		return nil, rpctypes.ErrGRPCNotLeader
@@ -148,7 +161,10 @@ func (s *Server) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.M
 }
 
 // MemberList implements pb.ClusterServer.
-func (s *Server) MemberList(ctx context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+func (s *face) MemberList(ctx context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	if _, err := s.enter(ctx); err != nil {
+		return nil, err
+	}
 	if r.Linearizable {
 		if _, err := s.view(ctx, false); err != nil {
 			return nil, err

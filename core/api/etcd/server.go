@@ -9,7 +9,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -25,7 +24,15 @@ type Store interface {
 	Renew(context.Context, store.Lease) (time.Duration, bool, error)
 	Left(context.Context, store.Lease) (time.Duration, bool, error)
 	Transfer(ctx context.Context, to uint64) error
+	// Header is called for each answer: it costs next to nothing.
+	Header() Header
 	Status() Status
+}
+
+// Header is what every answer tells of the server that gives it.
+type Header struct {
+	ClusterID, MemberID uint64
+	Term, Leader        uint64 // leader 0: none
 }
 
 // Status is what a server says of itself and the group.
@@ -48,8 +55,6 @@ type Member struct {
 // Config is what a Server is made of.
 type Config struct {
 	Store Store
-	// Keyspace says which keyspace a call is about, or refuses it. Nil: the user's.
-	Keyspace func(context.Context) (store.Keyspace, error)
 	// MinLease is the shortest time of a lease: an election has to fit into it.
 	// Default 2 s.
 	MinLease time.Duration
@@ -59,21 +64,19 @@ type Config struct {
 // Limits of etcd.
 const (
 	maxRequestBytes = 3 << 19 // 1.5 MiB
+	entryBytes      = 19      // what etcd's log has around a large request, at most
 	// MaxReceiveBytes is the receive limit for a gRPC server: the largest request,
 	// and what is around it.
 	MaxReceiveBytes = maxRequestBytes + 512<<10
-	requestTimeout  = 7 * time.Second // if the client names none
-	progressEvery   = 10 * time.Minute
+	// maxFragmentsBytes is about what a client has to hold of one answer in fragments.
+	maxFragmentsBytes = 16 << 20
+	requestTimeout    = 7 * time.Second // if the client names none
+	catchUpTime       = time.Second     // for a read that need not be of the newest state
+	progressEvery     = 10 * time.Minute
 )
 
-// Server implements the services.
+// Server serves a store, by any number of faces.
 type Server struct {
-	pb.UnimplementedKVServer
-	pb.UnimplementedWatchServer
-	pb.UnimplementedLeaseServer
-	pb.UnimplementedMaintenanceServer
-	pb.UnimplementedClusterServer
-
 	cfg Config
 
 	mu      sync.Mutex
@@ -83,32 +86,12 @@ type Server struct {
 	once    sync.Once
 }
 
-var (
-	_ pb.KVServer          = (*Server)(nil)
-	_ pb.WatchServer       = (*Server)(nil)
-	_ pb.LeaseServer       = (*Server)(nil)
-	_ pb.MaintenanceServer = (*Server)(nil)
-	_ pb.ClusterServer     = (*Server)(nil)
-)
-
 // New returns a server of a store.
 func New(cfg Config) *Server {
 	if cfg.MinLease <= 0 {
 		cfg.MinLease = 2 * time.Second
 	}
-	if cfg.Keyspace == nil {
-		cfg.Keyspace = func(context.Context) (store.Keyspace, error) { return store.User, nil }
-	}
 	return &Server{cfg: cfg, changed: make(chan struct{}), stop: make(chan struct{})}
-}
-
-// Register adds the services to a gRPC server.
-func (s *Server) Register(g grpc.ServiceRegistrar) {
-	pb.RegisterKVServer(g, s)
-	pb.RegisterWatchServer(g, s)
-	pb.RegisterLeaseServer(g, s)
-	pb.RegisterMaintenanceServer(g, s)
-	pb.RegisterClusterServer(g, s)
 }
 
 // Applied says that there is a newer view, or that the leader is another one. It
@@ -120,7 +103,7 @@ func (s *Server) Applied() {
 	s.changed = make(chan struct{})
 }
 
-// Stop ends all watches.
+// Stop ends all streams that would go on. Calls are left to end by themselves.
 func (s *Server) Stop() { s.once.Do(func() { close(s.stop) }) }
 
 func (s *Server) newer() <-chan struct{} {
@@ -138,15 +121,12 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 func (s *Server) header(revision int64) *pb.ResponseHeader {
-	st := s.cfg.Store.Status()
-	return &pb.ResponseHeader{ClusterId: st.ClusterID, MemberId: st.MemberID, Revision: revision, RaftTerm: st.Term}
+	h := s.cfg.Store.Header()
+	return &pb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID, Revision: revision, RaftTerm: h.Term}
 }
 
 // propose has a command carried out.
 func (s *Server) propose(ctx context.Context, c store.Command) (store.Result, error) {
-	if c.Size() > maxRequestBytes {
-		return store.Result{}, rpctypes.ErrGRPCRequestTooLarge
-	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	r, err := s.cfg.Store.Propose(ctx, c)
@@ -167,7 +147,8 @@ func (s *Server) view(ctx context.Context, serializable bool) (*store.View, erro
 	return v, wireError(err)
 }
 
-// wireError says an error as etcd does.
+// wireError says an error as etcd does. ErrGRPCNoLeader is said only if surely
+// nothing was done: see NotDone.
 func wireError(err error) error {
 	if err == nil {
 		return nil

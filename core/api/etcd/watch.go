@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -32,35 +31,26 @@ type watcher struct {
 // watchStream is one stream; its goroutine owns it, but for requests, which a
 // second one receives.
 type watchStream struct {
-	s        *Server
+	s        *face
 	stream   pb.Watch_WatchServer
 	space    store.Keyspace
 	watchers []*watcher
-	lastID   int64
+	ids      map[int64]bool // of the watchers
+	nextID   int64          // the lowest that may be given to a watch
+	// reached is up to which revision all watchers were sent everything; behind says
+	// that one begins further back.
+	reached int64
+	behind  bool
 }
 
 // Watch implements pb.WatchServer.
-func (s *Server) Watch(stream pb.Watch_WatchServer) error {
-	k, err := s.cfg.Keyspace(stream.Context())
+func (s *face) Watch(stream pb.Watch_WatchServer) error {
+	k, err := s.enter(stream.Context())
 	if err != nil {
 		return err
 	}
-	w := &watchStream{s: s, stream: stream, space: k}
-	requests, failed := make(chan *pb.WatchRequest), make(chan error, 1)
-	go func() {
-		for {
-			r, err := stream.Recv()
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case requests <- r:
-			case <-stream.Context().Done():
-				return
-			}
-		}
-	}()
+	w := &watchStream{s: s, stream: stream, space: k, ids: map[int64]bool{}, reached: -1}
+	requests, failed := receive(stream)
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -74,9 +64,6 @@ func (s *Server) Watch(stream pb.Watch_WatchServer) error {
 				return err
 			}
 		case err := <-failed:
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
 			return err
 		case <-newer:
 		case now := <-ticker.C:
@@ -104,13 +91,12 @@ func (w *watchStream) forsaken(now time.Time) bool {
 }
 
 func wantsLeader(ctx context.Context) bool {
-	md, _ := metadata.FromIncomingContext(ctx)
-	return slices.Contains(md.Get(rpctypes.MetadataRequireLeaderKey), rpctypes.MetadataHasLeader)
+	return slices.Contains(metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey), rpctypes.MetadataHasLeader)
 }
 
 // leaderless is for how long no leader was known.
 func (s *Server) leaderless(now time.Time) time.Duration {
-	leader := s.cfg.Store.Status().Leader
+	leader := s.cfg.Store.Header().Leader
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -135,14 +121,19 @@ func (w *watchStream) request(r *pb.WatchRequest) error {
 	return nil
 }
 
-// synced says up to which revision all watches of the stream have all events.
+// synced says up to which revision all watches of the stream have all events. While
+// one of them waits for a revision to come, nothing is said: it would begin before
+// that when it is resumed.
 func (w *watchStream) synced() error {
 	revision := w.view().Stats(w.space).Revision
 	if err := w.advance(); err != nil {
 		return err
 	}
 	for _, a := range w.watchers {
-		revision = min(revision, max(a.next-1, 0))
+		if a.next > w.view().Stats(w.space).Revision+1 {
+			return nil
+		}
+		revision = min(revision, a.next-1)
 	}
 	return w.stream.Send(&pb.WatchResponse{Header: w.header(revision), WatchId: -1})
 }
@@ -161,15 +152,20 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) error {
 		return w.stream.Send(&pb.WatchResponse{Header: w.header(now), WatchId: -1, Created: true, Canceled: true, CancelReason: why})
 	}
 	if r.RangeEnd != nil && keys.End != store.FromKey && keys.End != "" && keys.End <= keys.Key {
-		return refuse("etcdserver/mvcc: watcher range is empty")
+		return refuse("mvcc: watcher range is empty")
+	}
+	if r.StartRevision < 0 {
+		return refuse(rpctypes.ErrorDesc(rpctypes.ErrGRPCCompacted))
 	}
 	id := r.WatchId
 	if id == 0 {
-		for w.lastID++; w.find(w.lastID) >= 0; w.lastID++ {
+		for w.ids[w.nextID] {
+			w.nextID++
 		}
-		id = w.lastID - 1
-	} else if w.find(id) >= 0 {
-		return refuse("etcdserver/mvcc: duplicate watch ID provided on the WatchStream")
+		id = w.nextID
+		w.nextID++
+	} else if w.ids[id] {
+		return refuse("mvcc: duplicate watch ID provided on the WatchStream")
 	}
 	a := &watcher{
 		id: id, keys: keys, next: r.StartRevision, prev: r.PrevKv, fragment: r.Fragment, progress: r.ProgressNotify, quiet: time.Now(),
@@ -186,6 +182,8 @@ func (w *watchStream) create(r *pb.WatchCreateRequest) error {
 		a.next = now + 1
 	}
 	w.watchers = append(w.watchers, a)
+	w.ids[id] = true
+	w.behind = w.behind || a.next <= now
 	return w.stream.Send(&pb.WatchResponse{Header: w.header(now), WatchId: id, Created: true})
 }
 
@@ -193,39 +191,42 @@ func (w *watchStream) find(id int64) int {
 	return slices.IndexFunc(w.watchers, func(a *watcher) bool { return a.id == id })
 }
 
-func (w *watchStream) cancel(id int64) error {
+// remove drops a watch.
+func (w *watchStream) remove(id int64) {
 	i := w.find(id)
-	if i < 0 {
+	w.watchers = slices.Delete(w.watchers, i, i+1)
+	delete(w.ids, id)
+}
+
+func (w *watchStream) cancel(id int64) error {
+	if !w.ids[id] {
 		return nil
 	}
-	w.watchers = slices.Delete(w.watchers, i, i+1)
+	w.remove(id)
 	return w.stream.Send(&pb.WatchResponse{Header: w.header(w.view().Stats(w.space).Revision), WatchId: id, Canceled: true})
 }
 
 // advance sends what is new to every watch.
 func (w *watchStream) advance() error {
-	v := w.view()
-	now := v.Stats(w.space)
+	until := w.view().Stats(w.space).Revision
+	if until == w.reached && !w.behind {
+		return nil // a request costs nothing of what is watched already
+	}
+	w.reached, w.behind = until, false
 	var compacted []*watcher
 	for _, a := range w.watchers {
-		if a.next > now.Revision {
-			continue
-		}
-		events, err := w.events(v, a)
+		err := w.catchUp(a, until)
 		if errors.Is(err, store.ErrCompacted) {
 			compacted = append(compacted, a)
 			continue
-		}
-		if err == nil {
-			a.next = now.Revision + 1
-			err = w.send(a, now.Revision, events)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	for _, a := range compacted {
-		w.watchers = slices.Delete(w.watchers, w.find(a.id), w.find(a.id)+1)
+		now := w.view().Stats(w.space)
+		w.remove(a.id)
 		err := w.stream.Send(&pb.WatchResponse{
 			Header: w.header(now.Revision), WatchId: a.id, Canceled: true, CompactRevision: now.Compacted,
 			CancelReason: rpctypes.ErrorDesc(rpctypes.ErrGRPCCompacted),
@@ -237,8 +238,45 @@ func (w *watchStream) advance() error {
 	return nil
 }
 
-func (w *watchStream) events(v *store.View, a *watcher) (out []*mvccpb.Event, err error) {
-	err = v.Since(w.space, a.keys, a.next, func(e store.Event) bool {
+// catchUp sends a watch all up to a revision, bit by bit. No view is held while
+// something is sent: one that a client does not read for long would keep in memory
+// what is compacted since.
+func (w *watchStream) catchUp(a *watcher, until int64) error {
+	for a.next <= until {
+		b, err := w.bit(a)
+		if err != nil {
+			return err
+		}
+		a.next = b.next
+		if err := w.send(a, b.now, b.events); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bit is what is read for a watch at a time.
+type bit struct {
+	events []*mvccpb.Event
+	next   int64 // revision to go on from
+	now    int64 // revision of the store
+}
+
+// bit reads what is new to a watch: whole revisions, of about as much as one answer
+// has, or more of it for who puts the pieces together again.
+func (w *watchStream) bit(a *watcher) (bit, error) {
+	v := w.view()
+	out := bit{now: v.Stats(w.space).Revision}
+	out.next = out.now + 1
+	size, limit := 0, maxRequestBytes
+	if a.fragment {
+		limit = maxFragmentsBytes
+	}
+	err := v.Since(w.space, a.keys, a.next, func(e store.Event) bool {
+		if size > limit && e.KV.Mod != out.events[len(out.events)-1].Kv.ModRevision {
+			out.next = e.KV.Mod
+			return false
+		}
 		event := &mvccpb.Event{Type: mvccpb.PUT, Kv: kvOf(e.KV)}
 		if e.KV.Deleted() {
 			event.Type = mvccpb.DELETE
@@ -249,7 +287,8 @@ func (w *watchStream) events(v *store.View, a *watcher) (out []*mvccpb.Event, er
 		if a.prev {
 			event.PrevKv = prevOf(e.Prev)
 		}
-		out = append(out, event)
+		out.events = append(out.events, event)
+		size += len(e.KV.Key) + len(e.KV.Value) + len(event.GetPrevKv().GetValue())
 		return true
 	})
 	return out, err
@@ -290,8 +329,9 @@ func (a *watcher) piece(events []*mvccpb.Event) int {
 
 // tell says to those that want it, and heard nothing for long, how far they are.
 func (w *watchStream) tell(now time.Time) error {
+	newest := w.view().Stats(w.space).Revision
 	for _, a := range w.watchers {
-		if !a.progress || now.Sub(a.quiet) < progressEvery {
+		if !a.progress || now.Sub(a.quiet) < progressEvery || a.next > newest+1 {
 			continue
 		}
 		a.quiet = now

@@ -13,6 +13,7 @@ package fairleadv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -81,6 +82,118 @@ func (x State) Number() protoreflect.EnumNumber {
 // Deprecated: Use State.Descriptor instead.
 func (State) EnumDescriptor() ([]byte, []int) {
 	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+// RaftRemoval is how far the removal of a server is.
+type RaftRemoval int32
+
+const (
+	RaftRemoval_RAFT_REMOVAL_UNSPECIFIED RaftRemoval = 0
+	RaftRemoval_RAFT_REMOVAL_ASKED       RaftRemoval = 1 // the wish is written
+	RaftRemoval_RAFT_REMOVAL_LEFT        RaftRemoval = 2 // it is no member any more, and still needed
+	RaftRemoval_RAFT_REMOVAL_GONE        RaftRemoval = 3 // it is not needed any more
+	RaftRemoval_RAFT_REMOVAL_CANCELLED   RaftRemoval = 4 // the wish was taken back
+)
+
+// Enum value maps for RaftRemoval.
+var (
+	RaftRemoval_name = map[int32]string{
+		0: "RAFT_REMOVAL_UNSPECIFIED",
+		1: "RAFT_REMOVAL_ASKED",
+		2: "RAFT_REMOVAL_LEFT",
+		3: "RAFT_REMOVAL_GONE",
+		4: "RAFT_REMOVAL_CANCELLED",
+	}
+	RaftRemoval_value = map[string]int32{
+		"RAFT_REMOVAL_UNSPECIFIED": 0,
+		"RAFT_REMOVAL_ASKED":       1,
+		"RAFT_REMOVAL_LEFT":        2,
+		"RAFT_REMOVAL_GONE":        3,
+		"RAFT_REMOVAL_CANCELLED":   4,
+	}
+)
+
+func (x RaftRemoval) Enum() *RaftRemoval {
+	p := new(RaftRemoval)
+	*p = x
+	return p
+}
+
+func (x RaftRemoval) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RaftRemoval) Descriptor() protoreflect.EnumDescriptor {
+	return file_core_api_fairleadv1_agent_proto_enumTypes[1].Descriptor()
+}
+
+func (RaftRemoval) Type() protoreflect.EnumType {
+	return &file_core_api_fairleadv1_agent_proto_enumTypes[1]
+}
+
+func (x RaftRemoval) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RaftRemoval.Descriptor instead.
+func (RaftRemoval) EnumDescriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+// RaftRole is what a server is in its group.
+type RaftRole int32
+
+const (
+	RaftRole_RAFT_ROLE_UNSPECIFIED RaftRole = 0 // it is no server
+	RaftRole_RAFT_ROLE_LEADER      RaftRole = 1
+	RaftRole_RAFT_ROLE_FOLLOWER    RaftRole = 2
+	RaftRole_RAFT_ROLE_CANDIDATE   RaftRole = 3
+	RaftRole_RAFT_ROLE_LEARNER     RaftRole = 4
+)
+
+// Enum value maps for RaftRole.
+var (
+	RaftRole_name = map[int32]string{
+		0: "RAFT_ROLE_UNSPECIFIED",
+		1: "RAFT_ROLE_LEADER",
+		2: "RAFT_ROLE_FOLLOWER",
+		3: "RAFT_ROLE_CANDIDATE",
+		4: "RAFT_ROLE_LEARNER",
+	}
+	RaftRole_value = map[string]int32{
+		"RAFT_ROLE_UNSPECIFIED": 0,
+		"RAFT_ROLE_LEADER":      1,
+		"RAFT_ROLE_FOLLOWER":    2,
+		"RAFT_ROLE_CANDIDATE":   3,
+		"RAFT_ROLE_LEARNER":     4,
+	}
+)
+
+func (x RaftRole) Enum() *RaftRole {
+	p := new(RaftRole)
+	*p = x
+	return p
+}
+
+func (x RaftRole) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RaftRole) Descriptor() protoreflect.EnumDescriptor {
+	return file_core_api_fairleadv1_agent_proto_enumTypes[2].Descriptor()
+}
+
+func (RaftRole) Type() protoreflect.EnumType {
+	return &file_core_api_fairleadv1_agent_proto_enumTypes[2]
+}
+
+func (x RaftRole) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RaftRole.Descriptor instead.
+func (RaftRole) EnumDescriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 // Value is one statement about a member; values are ordered by epoch, then
@@ -153,7 +266,7 @@ type Member struct {
 	Value         *Value                 `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`                          // of the state, on the answering agent's clock
 	Self          bool                   `protobuf:"varint,6,opt,name=self,proto3" json:"self,omitempty"`                           // the answering agent's own entry
-	Role          string                 `protobuf:"bytes,7,opt,name=role,proto3" json:"role,omitempty"`                            // member
+	Role          string                 `protobuf:"bytes,7,opt,name=role,proto3" json:"role,omitempty"`                            // member, leader, follower, learner, suspect, failed, left
 	HeldUntil     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"` // it announced a restart: nobody accuses it before; absent: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -830,7 +943,10 @@ type LeaveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How soon a planned restart is over, at most 30 s: until then the others keep
 	// the node alive. 0: the node says left.
-	HoldMs        uint32 `protobuf:"varint,1,opt,name=hold_ms,json=holdMs,proto3" json:"hold_ms,omitempty"`
+	HoldMs uint32 `protobuf:"varint,1,opt,name=hold_ms,json=holdMs,proto3" json:"hold_ms,omitempty"`
+	// Leave even if the servers of the store then are fewer than they shall be, or
+	// cannot be changed.
+	Force         bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -872,10 +988,18 @@ func (x *LeaveRequest) GetHoldMs() uint32 {
 	return 0
 }
 
+func (x *LeaveRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type LeaveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Server        string                 `protobuf:"bytes,3,opt,name=server,proto3" json:"server,omitempty"` // what became of its part in the store; empty: it had none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -920,6 +1044,13 @@ func (x *LeaveResponse) GetId() uint64 {
 func (x *LeaveResponse) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *LeaveResponse) GetServer() string {
+	if x != nil {
+		return x.Server
 	}
 	return ""
 }
@@ -1173,6 +1304,7 @@ type Service struct {
 	Disagreeing   []string               `protobuf:"bytes,8,rep,name=disagreeing,proto3" json:"disagreeing,omitempty"`              // names of nodes that define it in another way
 	Source        string                 `protobuf:"bytes,9,opt,name=source,proto3" json:"source,omitempty"`                        // where this node defines it: a file and line, or api; empty: it does not
 	DefinedById   uint64                 `protobuf:"fixed64,10,opt,name=defined_by_id,json=definedById,proto3" json:"defined_by_id,omitempty"`
+	Conflicts     []*Conflict            `protobuf:"bytes,11,rep,name=conflicts,proto3" json:"conflicts,omitempty"` // what it wants and another service has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1277,6 +1409,98 @@ func (x *Service) GetDefinedById() uint64 {
 	return 0
 }
 
+func (x *Service) GetConflicts() []*Conflict {
+	if x != nil {
+		return x.Conflicts
+	}
+	return nil
+}
+
+// Conflict is what two services want and one can have.
+type Conflict struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`     // frontend, host
+	What          string                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`     // 10.200.0.10:80/tcp, shop.example.com
+	Holder        string                 `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"` // NAMESPACE/NAME of the service that has it
+	Node          string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`     // whose definition of the holder counts; empty: nobody's
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`   // when the holder was registered first; absent: it is built in
+	Remedy        string                 `protobuf:"bytes,6,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Conflict) Reset() {
+	*x = Conflict{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Conflict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Conflict) ProtoMessage() {}
+
+func (x *Conflict) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Conflict.ProtoReflect.Descriptor instead.
+func (*Conflict) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Conflict) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Conflict) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Conflict) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *Conflict) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Conflict) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Conflict) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
 type EndpointsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Service       string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"` // NAME or NAMESPACE/NAME
@@ -1286,7 +1510,7 @@ type EndpointsRequest struct {
 
 func (x *EndpointsRequest) Reset() {
 	*x = EndpointsRequest{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[19]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1522,7 @@ func (x *EndpointsRequest) String() string {
 func (*EndpointsRequest) ProtoMessage() {}
 
 func (x *EndpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[19]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1535,7 @@ func (x *EndpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointsRequest.ProtoReflect.Descriptor instead.
 func (*EndpointsRequest) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{19}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EndpointsRequest) GetService() string {
@@ -1334,7 +1558,7 @@ type EndpointsResponse struct {
 
 func (x *EndpointsResponse) Reset() {
 	*x = EndpointsResponse{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[20]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1570,7 @@ func (x *EndpointsResponse) String() string {
 func (*EndpointsResponse) ProtoMessage() {}
 
 func (x *EndpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[20]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1583,7 @@ func (x *EndpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointsResponse.ProtoReflect.Descriptor instead.
 func (*EndpointsResponse) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{20}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EndpointsResponse) GetEpoch() uint64 {
@@ -1413,7 +1637,7 @@ type Definition struct {
 
 func (x *Definition) Reset() {
 	*x = Definition{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[21]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1649,7 @@ func (x *Definition) String() string {
 func (*Definition) ProtoMessage() {}
 
 func (x *Definition) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[21]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1662,7 @@ func (x *Definition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Definition.ProtoReflect.Descriptor instead.
 func (*Definition) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{21}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Definition) GetNode() string {
@@ -1497,7 +1721,7 @@ type Endpoint struct {
 	NodeId        uint64                 `protobuf:"fixed64,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Instance      string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
 	In            bool                   `protobuf:"varint,4,opt,name=in,proto3" json:"in,omitempty"`                                     // it is an endpoint
-	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`                              // ready, node-suspect, draining, failing, drained, node-dead, node-left, local-only, no-address
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`                              // ready, node-suspect, draining, failing, drained, node-dead, node-left, local-only, no-address, not-leader
 	Detail        string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`                              // for people
 	Addr          string                 `protobuf:"bytes,7,opt,name=addr,proto3" json:"addr,omitempty"`                                  // as the answering node reaches it; empty unless it is an endpoint
 	AddrForeign   string                 `protobuf:"bytes,8,opt,name=addr_foreign,json=addrForeign,proto3" json:"addr_foreign,omitempty"` // the same for other network namespaces
@@ -1512,7 +1736,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[22]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1748,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[22]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1761,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{22}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Endpoint) GetNode() string {
@@ -1647,7 +1871,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[23]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1883,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[23]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1896,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{23}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CheckResult) GetKind() string {
@@ -1740,7 +1964,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[24]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1976,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[24]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1989,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{24}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RegisterRequest) GetDefinition() string {
@@ -1799,7 +2023,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[25]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +2035,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[25]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +2048,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{25}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RegisterResponse) GetChanged() bool {
@@ -1851,7 +2075,7 @@ type DeregisterRequest struct {
 
 func (x *DeregisterRequest) Reset() {
 	*x = DeregisterRequest{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[26]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +2087,7 @@ func (x *DeregisterRequest) String() string {
 func (*DeregisterRequest) ProtoMessage() {}
 
 func (x *DeregisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[26]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +2100,7 @@ func (x *DeregisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterRequest.ProtoReflect.Descriptor instead.
 func (*DeregisterRequest) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{26}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeregisterRequest) GetService() string {
@@ -1902,7 +2126,7 @@ type DeregisterResponse struct {
 
 func (x *DeregisterResponse) Reset() {
 	*x = DeregisterResponse{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[27]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2138,7 @@ func (x *DeregisterResponse) String() string {
 func (*DeregisterResponse) ProtoMessage() {}
 
 func (x *DeregisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[27]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2151,7 @@ func (x *DeregisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeregisterResponse.ProtoReflect.Descriptor instead.
 func (*DeregisterResponse) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{27}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeregisterResponse) GetInstances() []string {
@@ -1948,7 +2172,7 @@ type MaintenanceRequest struct {
 
 func (x *MaintenanceRequest) Reset() {
 	*x = MaintenanceRequest{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[28]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2184,7 @@ func (x *MaintenanceRequest) String() string {
 func (*MaintenanceRequest) ProtoMessage() {}
 
 func (x *MaintenanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[28]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2197,7 @@ func (x *MaintenanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MaintenanceRequest.ProtoReflect.Descriptor instead.
 func (*MaintenanceRequest) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{28}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MaintenanceRequest) GetOn() bool {
@@ -2006,7 +2230,7 @@ type MaintenanceResponse struct {
 
 func (x *MaintenanceResponse) Reset() {
 	*x = MaintenanceResponse{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[29]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2242,7 @@ func (x *MaintenanceResponse) String() string {
 func (*MaintenanceResponse) ProtoMessage() {}
 
 func (x *MaintenanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[29]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2255,7 @@ func (x *MaintenanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MaintenanceResponse.ProtoReflect.Descriptor instead.
 func (*MaintenanceResponse) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{29}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MaintenanceResponse) GetChanged() bool {
@@ -2053,7 +2277,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[30]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2289,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[30]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2302,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{30}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ObserveRequest) GetService() string {
@@ -2123,7 +2347,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[31]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2135,7 +2359,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[31]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2148,7 +2372,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{31}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ObserveResponse) GetItem() isObserveResponse_Item {
@@ -2218,7 +2442,7 @@ type ObserveBegan struct {
 
 func (x *ObserveBegan) Reset() {
 	*x = ObserveBegan{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[32]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2230,7 +2454,7 @@ func (x *ObserveBegan) String() string {
 func (*ObserveBegan) ProtoMessage() {}
 
 func (x *ObserveBegan) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[32]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2243,7 +2467,7 @@ func (x *ObserveBegan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveBegan.ProtoReflect.Descriptor instead.
 func (*ObserveBegan) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{32}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ObserveBegan) GetProviders() []string {
@@ -2278,7 +2502,7 @@ type Flow struct {
 
 func (x *Flow) Reset() {
 	*x = Flow{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[33]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2514,7 @@ func (x *Flow) String() string {
 func (*Flow) ProtoMessage() {}
 
 func (x *Flow) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[33]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2527,7 @@ func (x *Flow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flow.ProtoReflect.Descriptor instead.
 func (*Flow) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{33}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Flow) GetAt() *timestamppb.Timestamp {
@@ -2430,7 +2654,7 @@ type LostFlows struct {
 
 func (x *LostFlows) Reset() {
 	*x = LostFlows{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[34]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2666,7 @@ func (x *LostFlows) String() string {
 func (*LostFlows) ProtoMessage() {}
 
 func (x *LostFlows) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[34]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2679,7 @@ func (x *LostFlows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostFlows.ProtoReflect.Descriptor instead.
 func (*LostFlows) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{34}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LostFlows) GetSlow() uint64 {
@@ -2488,7 +2712,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[35]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2724,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[35]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2737,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{35}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StatsRequest) GetService() string {
@@ -2533,7 +2757,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[36]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2769,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[36]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2782,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{36}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StatsResponse) GetCounters() []*Counter {
@@ -2592,7 +2816,7 @@ type Counter struct {
 
 func (x *Counter) Reset() {
 	*x = Counter{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[37]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +2828,7 @@ func (x *Counter) String() string {
 func (*Counter) ProtoMessage() {}
 
 func (x *Counter) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[37]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +2841,7 @@ func (x *Counter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counter.ProtoReflect.Descriptor instead.
 func (*Counter) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{37}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Counter) GetProvider() string {
@@ -2680,7 +2904,7 @@ type StatsProblem struct {
 
 func (x *StatsProblem) Reset() {
 	*x = StatsProblem{}
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[38]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2916,7 @@ func (x *StatsProblem) String() string {
 func (*StatsProblem) ProtoMessage() {}
 
 func (x *StatsProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[38]
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2929,7 @@ func (x *StatsProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsProblem.ProtoReflect.Descriptor instead.
 func (*StatsProblem) Descriptor() ([]byte, []int) {
-	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{38}
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StatsProblem) GetProvider() string {
@@ -2722,11 +2946,986 @@ func (x *StatsProblem) GetError() string {
 	return ""
 }
 
+type RaftRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Peers         bool                   `protobuf:"varint,1,opt,name=peers,proto3" json:"peers,omitempty"` // an agent that is no server asks one for the members
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftRequest) Reset() {
+	*x = RaftRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftRequest) ProtoMessage() {}
+
+func (x *RaftRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftRequest.ProtoReflect.Descriptor instead.
+func (*RaftRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *RaftRequest) GetPeers() bool {
+	if x != nil {
+		return x.Peers
+	}
+	return false
+}
+
+type RaftResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Server          bool                   `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`
+	NotServerReason string                 `protobuf:"bytes,2,opt,name=not_server_reason,json=notServerReason,proto3" json:"not_server_reason,omitempty"` // with the key that makes it one; or why the server failed
+	ClusterId       string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`                     // in hexadecimal; empty: not known
+	RaftId          uint64                 `protobuf:"fixed64,4,opt,name=raft_id,json=raftId,proto3" json:"raft_id,omitempty"`                            // of this server; 0: it is none
+	Role            RaftRole               `protobuf:"varint,5,opt,name=role,proto3,enum=fairlead.v1.RaftRole" json:"role,omitempty"`
+	Term            uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
+	LeaderId        uint64                 `protobuf:"fixed64,7,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"` // 0: nobody leads, as far as this agent knows
+	LeaderName      string                 `protobuf:"bytes,8,opt,name=leader_name,json=leaderName,proto3" json:"leader_name,omitempty"`
+	CommitIndex     uint64                 `protobuf:"varint,9,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"` // last entry that is known to be committed
+	AppliedIndex    uint64                 `protobuf:"varint,10,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	SnapshotIndex   uint64                 `protobuf:"varint,11,opt,name=snapshot_index,json=snapshotIndex,proto3" json:"snapshot_index,omitempty"` // 0: there is none yet
+	LogBytes        uint64                 `protobuf:"varint,12,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`                // on disk
+	LastFailure     string                 `protobuf:"bytes,13,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"`        // of what the server goes on without; empty: none
+	NoSpace         bool                   `protobuf:"varint,14,opt,name=no_space,json=noSpace,proto3" json:"no_space,omitempty"`                   // writes are refused: too few servers have room on their disks
+	LowSpace        []string               `protobuf:"bytes,15,rep,name=low_space,json=lowSpace,proto3" json:"low_space,omitempty"`                 // names of servers whose disks are nearly full
+	Members         []*RaftMember          `protobuf:"bytes,16,rep,name=members,proto3" json:"members,omitempty"`                                   // by id
+	Keyspaces       []*RaftKeyspace        `protobuf:"bytes,17,rep,name=keyspaces,proto3" json:"keyspaces,omitempty"`
+	Copy            *RaftCopy              `protobuf:"bytes,18,opt,name=copy,proto3" json:"copy,omitempty"`                               // absent: this agent has none
+	Awaits          string                 `protobuf:"bytes,19,opt,name=awaits,proto3" json:"awaits,omitempty"`                           // what this node waits for to become a server, or what is wrong with the group
+	Lacks           string                 `protobuf:"bytes,20,opt,name=lacks,proto3" json:"lacks,omitempty"`                             // what the servers lack of what is aimed at, as the leader says
+	JointSince      *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=joint_since,json=jointSince,proto3" json:"joint_since,omitempty"` // of a change of the servers under way
+	Unasked         string                 `protobuf:"bytes,22,opt,name=unasked,proto3" json:"unasked,omitempty"`                         // why nothing is here that only the leader knows; empty: it is
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RaftResponse) Reset() {
+	*x = RaftResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftResponse) ProtoMessage() {}
+
+func (x *RaftResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftResponse.ProtoReflect.Descriptor instead.
+func (*RaftResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *RaftResponse) GetServer() bool {
+	if x != nil {
+		return x.Server
+	}
+	return false
+}
+
+func (x *RaftResponse) GetNotServerReason() string {
+	if x != nil {
+		return x.NotServerReason
+	}
+	return ""
+}
+
+func (x *RaftResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *RaftResponse) GetRaftId() uint64 {
+	if x != nil {
+		return x.RaftId
+	}
+	return 0
+}
+
+func (x *RaftResponse) GetRole() RaftRole {
+	if x != nil {
+		return x.Role
+	}
+	return RaftRole_RAFT_ROLE_UNSPECIFIED
+}
+
+func (x *RaftResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *RaftResponse) GetLeaderId() uint64 {
+	if x != nil {
+		return x.LeaderId
+	}
+	return 0
+}
+
+func (x *RaftResponse) GetLeaderName() string {
+	if x != nil {
+		return x.LeaderName
+	}
+	return ""
+}
+
+func (x *RaftResponse) GetCommitIndex() uint64 {
+	if x != nil {
+		return x.CommitIndex
+	}
+	return 0
+}
+
+func (x *RaftResponse) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *RaftResponse) GetSnapshotIndex() uint64 {
+	if x != nil {
+		return x.SnapshotIndex
+	}
+	return 0
+}
+
+func (x *RaftResponse) GetLogBytes() uint64 {
+	if x != nil {
+		return x.LogBytes
+	}
+	return 0
+}
+
+func (x *RaftResponse) GetLastFailure() string {
+	if x != nil {
+		return x.LastFailure
+	}
+	return ""
+}
+
+func (x *RaftResponse) GetNoSpace() bool {
+	if x != nil {
+		return x.NoSpace
+	}
+	return false
+}
+
+func (x *RaftResponse) GetLowSpace() []string {
+	if x != nil {
+		return x.LowSpace
+	}
+	return nil
+}
+
+func (x *RaftResponse) GetMembers() []*RaftMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *RaftResponse) GetKeyspaces() []*RaftKeyspace {
+	if x != nil {
+		return x.Keyspaces
+	}
+	return nil
+}
+
+func (x *RaftResponse) GetCopy() *RaftCopy {
+	if x != nil {
+		return x.Copy
+	}
+	return nil
+}
+
+func (x *RaftResponse) GetAwaits() string {
+	if x != nil {
+		return x.Awaits
+	}
+	return ""
+}
+
+func (x *RaftResponse) GetLacks() string {
+	if x != nil {
+		return x.Lacks
+	}
+	return ""
+}
+
+func (x *RaftResponse) GetJointSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.JointSince
+	}
+	return nil
+}
+
+func (x *RaftResponse) GetUnasked() string {
+	if x != nil {
+		return x.Unasked
+	}
+	return ""
+}
+
+// RaftCopy is what an agent knows of the system keyspace, whether or not it is a
+// server.
+type RaftCopy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // in hexadecimal; empty: nothing is known yet
+	Revision      int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Keys          uint64                 `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
+	Age           *durationpb.Duration   `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`       // since it was known to be the newest there is; absent: it never was
+	Server        string                 `protobuf:"bytes,5,opt,name=server,proto3" json:"server,omitempty"` // whom it comes from; empty: nobody now
+	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
+	Problem       string                 `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"` // why it comes from nobody; empty: it does
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftCopy) Reset() {
+	*x = RaftCopy{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftCopy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftCopy) ProtoMessage() {}
+
+func (x *RaftCopy) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftCopy.ProtoReflect.Descriptor instead.
+func (*RaftCopy) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *RaftCopy) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *RaftCopy) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *RaftCopy) GetKeys() uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *RaftCopy) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+func (x *RaftCopy) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *RaftCopy) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *RaftCopy) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type RaftTransferRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"` // a name, or a raft id of 16 hexadecimal digits
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftTransferRequest) Reset() {
+	*x = RaftTransferRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftTransferRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftTransferRequest) ProtoMessage() {}
+
+func (x *RaftTransferRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftTransferRequest.ProtoReflect.Descriptor instead.
+func (*RaftTransferRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *RaftTransferRequest) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+type RaftTransferResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LeaderId      uint64                 `protobuf:"fixed64,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
+	LeaderName    string                 `protobuf:"bytes,2,opt,name=leader_name,json=leaderName,proto3" json:"leader_name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftTransferResponse) Reset() {
+	*x = RaftTransferResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftTransferResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftTransferResponse) ProtoMessage() {}
+
+func (x *RaftTransferResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftTransferResponse.ProtoReflect.Descriptor instead.
+func (*RaftTransferResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RaftTransferResponse) GetLeaderId() uint64 {
+	if x != nil {
+		return x.LeaderId
+	}
+	return 0
+}
+
+func (x *RaftTransferResponse) GetLeaderName() string {
+	if x != nil {
+		return x.LeaderName
+	}
+	return ""
+}
+
+type RaftRemoveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Server        string                 `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`  // a name, or a raft id of 16 hexadecimal digits
+	Force         bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`   // also if nobody takes its place
+	Cancel        bool                   `protobuf:"varint,3,opt,name=cancel,proto3" json:"cancel,omitempty"` // take the wish back instead
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftRemoveRequest) Reset() {
+	*x = RaftRemoveRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftRemoveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftRemoveRequest) ProtoMessage() {}
+
+func (x *RaftRemoveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftRemoveRequest.ProtoReflect.Descriptor instead.
+func (*RaftRemoveRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *RaftRemoveRequest) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *RaftRemoveRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *RaftRemoveRequest) GetCancel() bool {
+	if x != nil {
+		return x.Cancel
+	}
+	return false
+}
+
+type RaftRemoveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	State         RaftRemoval            `protobuf:"varint,3,opt,name=state,proto3,enum=fairlead.v1.RaftRemoval" json:"state,omitempty"`
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"` // what is waited for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftRemoveResponse) Reset() {
+	*x = RaftRemoveResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftRemoveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftRemoveResponse) ProtoMessage() {}
+
+func (x *RaftRemoveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftRemoveResponse.ProtoReflect.Descriptor instead.
+func (*RaftRemoveResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *RaftRemoveResponse) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RaftRemoveResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RaftRemoveResponse) GetState() RaftRemoval {
+	if x != nil {
+		return x.State
+	}
+	return RaftRemoval_RAFT_REMOVAL_UNSPECIFIED
+}
+
+func (x *RaftRemoveResponse) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+type RaftRecoverRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // 16 hexadecimal digits; empty: the one that is waited for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftRecoverRequest) Reset() {
+	*x = RaftRecoverRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftRecoverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftRecoverRequest) ProtoMessage() {}
+
+func (x *RaftRecoverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftRecoverRequest.ProtoReflect.Descriptor instead.
+func (*RaftRecoverRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *RaftRecoverRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+type RaftRecoverResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // that was given up
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftRecoverResponse) Reset() {
+	*x = RaftRecoverResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftRecoverResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftRecoverResponse) ProtoMessage() {}
+
+func (x *RaftRecoverResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftRecoverResponse.ProtoReflect.Descriptor instead.
+func (*RaftRecoverResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *RaftRecoverResponse) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+type RaftFollowRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // 16 hexadecimal digits: of the servers to be followed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftFollowRequest) Reset() {
+	*x = RaftFollowRequest{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftFollowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftFollowRequest) ProtoMessage() {}
+
+func (x *RaftFollowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftFollowRequest.ProtoReflect.Descriptor instead.
+func (*RaftFollowRequest) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RaftFollowRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+type RaftFollowResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"` // that the copy has now
+	Keys          uint64                 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
+	WasCluster    string                 `protobuf:"bytes,3,opt,name=was_cluster,json=wasCluster,proto3" json:"was_cluster,omitempty"` // of the copy before; empty: there was none
+	WasRevision   int64                  `protobuf:"varint,4,opt,name=was_revision,json=wasRevision,proto3" json:"was_revision,omitempty"`
+	KeptAs        string                 `protobuf:"bytes,5,opt,name=kept_as,json=keptAs,proto3" json:"kept_as,omitempty"` // the file of the copy before; empty: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftFollowResponse) Reset() {
+	*x = RaftFollowResponse{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftFollowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftFollowResponse) ProtoMessage() {}
+
+func (x *RaftFollowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftFollowResponse.ProtoReflect.Descriptor instead.
+func (*RaftFollowResponse) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *RaftFollowResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *RaftFollowResponse) GetKeys() uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *RaftFollowResponse) GetWasCluster() string {
+	if x != nil {
+		return x.WasCluster
+	}
+	return ""
+}
+
+func (x *RaftFollowResponse) GetWasRevision() int64 {
+	if x != nil {
+		return x.WasRevision
+	}
+	return 0
+}
+
+func (x *RaftFollowResponse) GetKeptAs() string {
+	if x != nil {
+		return x.KeptAs
+	}
+	return ""
+}
+
+// RaftMember is one server as the answering one sees it.
+type RaftMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`                                // where other agents reach it
+	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`                                // leader, voter, learner
+	MatchIndex    uint64                 `protobuf:"varint,5,opt,name=match_index,json=matchIndex,proto3" json:"match_index,omitempty"` // up to where its log is that of the leader
+	MatchKnown    bool                   `protobuf:"varint,6,opt,name=match_known,json=matchKnown,proto3" json:"match_known,omitempty"` // on the leader only
+	Active        bool                   `protobuf:"varint,7,opt,name=active,proto3" json:"active,omitempty"`                           // the leader heard of it lately; known with match_index
+	Leaving       bool                   `protobuf:"varint,8,opt,name=leaving,proto3" json:"leaving,omitempty"`                         // somebody asked for its removal
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaftMember) Reset() {
+	*x = RaftMember{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftMember) ProtoMessage() {}
+
+func (x *RaftMember) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftMember.ProtoReflect.Descriptor instead.
+func (*RaftMember) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *RaftMember) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RaftMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RaftMember) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
+
+func (x *RaftMember) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *RaftMember) GetMatchIndex() uint64 {
+	if x != nil {
+		return x.MatchIndex
+	}
+	return 0
+}
+
+func (x *RaftMember) GetMatchKnown() bool {
+	if x != nil {
+		return x.MatchKnown
+	}
+	return false
+}
+
+func (x *RaftMember) GetActive() bool {
+	if x != nil {
+		return x.Active
+	}
+	return false
+}
+
+func (x *RaftMember) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
+type RaftKeyspace struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // user, system
+	Revision          int64                  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	CompactedRevision int64                  `protobuf:"varint,3,opt,name=compacted_revision,json=compactedRevision,proto3" json:"compacted_revision,omitempty"` // older ones cannot be read
+	Keys              uint64                 `protobuf:"varint,4,opt,name=keys,proto3" json:"keys,omitempty"`                                                    // with a history, deleted ones included
+	Bytes             int64                  `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	QuotaBytes        int64                  `protobuf:"varint,6,opt,name=quota_bytes,json=quotaBytes,proto3" json:"quota_bytes,omitempty"`
+	Full              bool                   `protobuf:"varint,7,opt,name=full,proto3" json:"full,omitempty"` // writes are refused until the alarm is taken back
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *RaftKeyspace) Reset() {
+	*x = RaftKeyspace{}
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaftKeyspace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaftKeyspace) ProtoMessage() {}
+
+func (x *RaftKeyspace) ProtoReflect() protoreflect.Message {
+	mi := &file_core_api_fairleadv1_agent_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaftKeyspace.ProtoReflect.Descriptor instead.
+func (*RaftKeyspace) Descriptor() ([]byte, []int) {
+	return file_core_api_fairleadv1_agent_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *RaftKeyspace) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RaftKeyspace) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *RaftKeyspace) GetCompactedRevision() int64 {
+	if x != nil {
+		return x.CompactedRevision
+	}
+	return 0
+}
+
+func (x *RaftKeyspace) GetKeys() uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *RaftKeyspace) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *RaftKeyspace) GetQuotaBytes() int64 {
+	if x != nil {
+		return x.QuotaBytes
+	}
+	return 0
+}
+
+func (x *RaftKeyspace) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
 var File_core_api_fairleadv1_agent_proto protoreflect.FileDescriptor
 
 const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcore/api/fairleadv1/agent.proto\x12\vfairlead.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"i\n" +
+	"\x1fcore/api/fairleadv1/agent.proto\x12\vfairlead.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"i\n" +
 	"\x05Value\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12(\n" +
@@ -2780,12 +3979,14 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\x06detail\x18\a \x01(\tR\x06detail\"I\n" +
 	"\x06Resync\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12-\n" +
-	"\amembers\x18\x02 \x03(\v2\x13.fairlead.v1.MemberR\amembers\"'\n" +
+	"\amembers\x18\x02 \x03(\v2\x13.fairlead.v1.MemberR\amembers\"=\n" +
 	"\fLeaveRequest\x12\x17\n" +
-	"\ahold_ms\x18\x01 \x01(\rR\x06holdMs\"3\n" +
+	"\ahold_ms\x18\x01 \x01(\rR\x06holdMs\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"K\n" +
 	"\rLeaveResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x0f\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06server\x18\x03 \x01(\tR\x06server\"\x0f\n" +
 	"\rConfigRequest\"D\n" +
 	"\x0eConfigResponse\x122\n" +
 	"\aentries\x18\x01 \x03(\v2\x18.fairlead.v1.ConfigEntryR\aentries\"M\n" +
@@ -2797,7 +3998,7 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\x10ServicesResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\"\n" +
 	"\fcompleteness\x18\x02 \x01(\tR\fcompleteness\x120\n" +
-	"\bservices\x18\x03 \x03(\v2\x14.fairlead.v1.ServiceR\bservices\"\x8c\x02\n" +
+	"\bservices\x18\x03 \x03(\v2\x14.fairlead.v1.ServiceR\bservices\"\xc1\x02\n" +
 	"\aService\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -2810,7 +4011,15 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\vdisagreeing\x18\b \x03(\tR\vdisagreeing\x12\x16\n" +
 	"\x06source\x18\t \x01(\tR\x06source\x12\"\n" +
 	"\rdefined_by_id\x18\n" +
-	" \x01(\x06R\vdefinedById\",\n" +
+	" \x01(\x06R\vdefinedById\x123\n" +
+	"\tconflicts\x18\v \x03(\v2\x15.fairlead.v1.ConflictR\tconflicts\"\xa8\x01\n" +
+	"\bConflict\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what\x12\x16\n" +
+	"\x06holder\x18\x03 \x01(\tR\x06holder\x12\x12\n" +
+	"\x04node\x18\x04 \x01(\tR\x04node\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
+	"\x06remedy\x18\x06 \x01(\tR\x06remedy\",\n" +
 	"\x10EndpointsRequest\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\"\xed\x01\n" +
 	"\x11EndpointsResponse\x12\x14\n" +
@@ -2924,7 +4133,94 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\x05value\x18\a \x01(\x04R\x05value\"@\n" +
 	"\fStatsProblem\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error*b\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"#\n" +
+	"\vRaftRequest\x12\x14\n" +
+	"\x05peers\x18\x01 \x01(\bR\x05peers\"\x8a\x06\n" +
+	"\fRaftResponse\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\bR\x06server\x12*\n" +
+	"\x11not_server_reason\x18\x02 \x01(\tR\x0fnotServerReason\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12\x17\n" +
+	"\araft_id\x18\x04 \x01(\x06R\x06raftId\x12)\n" +
+	"\x04role\x18\x05 \x01(\x0e2\x15.fairlead.v1.RaftRoleR\x04role\x12\x12\n" +
+	"\x04term\x18\x06 \x01(\x04R\x04term\x12\x1b\n" +
+	"\tleader_id\x18\a \x01(\x06R\bleaderId\x12\x1f\n" +
+	"\vleader_name\x18\b \x01(\tR\n" +
+	"leaderName\x12!\n" +
+	"\fcommit_index\x18\t \x01(\x04R\vcommitIndex\x12#\n" +
+	"\rapplied_index\x18\n" +
+	" \x01(\x04R\fappliedIndex\x12%\n" +
+	"\x0esnapshot_index\x18\v \x01(\x04R\rsnapshotIndex\x12\x1b\n" +
+	"\tlog_bytes\x18\f \x01(\x04R\blogBytes\x12!\n" +
+	"\flast_failure\x18\r \x01(\tR\vlastFailure\x12\x19\n" +
+	"\bno_space\x18\x0e \x01(\bR\anoSpace\x12\x1b\n" +
+	"\tlow_space\x18\x0f \x03(\tR\blowSpace\x121\n" +
+	"\amembers\x18\x10 \x03(\v2\x17.fairlead.v1.RaftMemberR\amembers\x127\n" +
+	"\tkeyspaces\x18\x11 \x03(\v2\x19.fairlead.v1.RaftKeyspaceR\tkeyspaces\x12)\n" +
+	"\x04copy\x18\x12 \x01(\v2\x15.fairlead.v1.RaftCopyR\x04copy\x12\x16\n" +
+	"\x06awaits\x18\x13 \x01(\tR\x06awaits\x12\x14\n" +
+	"\x05lacks\x18\x14 \x01(\tR\x05lacks\x12;\n" +
+	"\vjoint_since\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"jointSince\x12\x18\n" +
+	"\aunasked\x18\x16 \x01(\tR\aunasked\"\xd2\x01\n" +
+	"\bRaftCopy\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x12\n" +
+	"\x04keys\x18\x03 \x01(\x04R\x04keys\x12+\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x16\n" +
+	"\x06server\x18\x05 \x01(\tR\x06server\x12\x18\n" +
+	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x18\n" +
+	"\aproblem\x18\a \x01(\tR\aproblem\"-\n" +
+	"\x13RaftTransferRequest\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\"T\n" +
+	"\x14RaftTransferResponse\x12\x1b\n" +
+	"\tleader_id\x18\x01 \x01(\x06R\bleaderId\x12\x1f\n" +
+	"\vleader_name\x18\x02 \x01(\tR\n" +
+	"leaderName\"Y\n" +
+	"\x11RaftRemoveRequest\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\x12\x16\n" +
+	"\x06cancel\x18\x03 \x01(\bR\x06cancel\"z\n" +
+	"\x12RaftRemoveResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12.\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x18.fairlead.v1.RaftRemovalR\x05state\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\".\n" +
+	"\x12RaftRecoverRequest\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\"/\n" +
+	"\x13RaftRecoverResponse\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\"-\n" +
+	"\x11RaftFollowRequest\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\"\xa1\x01\n" +
+	"\x12RaftFollowResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x12\n" +
+	"\x04keys\x18\x02 \x01(\x04R\x04keys\x12\x1f\n" +
+	"\vwas_cluster\x18\x03 \x01(\tR\n" +
+	"wasCluster\x12!\n" +
+	"\fwas_revision\x18\x04 \x01(\x03R\vwasRevision\x12\x17\n" +
+	"\akept_as\x18\x05 \x01(\tR\x06keptAs\"\xcc\x01\n" +
+	"\n" +
+	"RaftMember\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04addr\x18\x03 \x01(\tR\x04addr\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\x12\x1f\n" +
+	"\vmatch_index\x18\x05 \x01(\x04R\n" +
+	"matchIndex\x12\x1f\n" +
+	"\vmatch_known\x18\x06 \x01(\bR\n" +
+	"matchKnown\x12\x16\n" +
+	"\x06active\x18\a \x01(\bR\x06active\x12\x18\n" +
+	"\aleaving\x18\b \x01(\bR\aleaving\"\xcc\x01\n" +
+	"\fRaftKeyspace\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12-\n" +
+	"\x12compacted_revision\x18\x03 \x01(\x03R\x11compactedRevision\x12\x12\n" +
+	"\x04keys\x18\x04 \x01(\x04R\x04keys\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x03R\x05bytes\x12\x1f\n" +
+	"\vquota_bytes\x18\x06 \x01(\x03R\n" +
+	"quotaBytes\x12\x12\n" +
+	"\x04full\x18\a \x01(\bR\x04full*b\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_ALIVE\x10\x01\x12\x11\n" +
@@ -2932,7 +4228,19 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"\n" +
 	"STATE_DEAD\x10\x03\x12\x0e\n" +
 	"\n" +
-	"STATE_LEFT\x10\x042\xdf\x06\n" +
+	"STATE_LEFT\x10\x04*\x8d\x01\n" +
+	"\vRaftRemoval\x12\x1c\n" +
+	"\x18RAFT_REMOVAL_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12RAFT_REMOVAL_ASKED\x10\x01\x12\x15\n" +
+	"\x11RAFT_REMOVAL_LEFT\x10\x02\x12\x15\n" +
+	"\x11RAFT_REMOVAL_GONE\x10\x03\x12\x1a\n" +
+	"\x16RAFT_REMOVAL_CANCELLED\x10\x04*\x83\x01\n" +
+	"\bRaftRole\x12\x19\n" +
+	"\x15RAFT_ROLE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10RAFT_ROLE_LEADER\x10\x01\x12\x16\n" +
+	"\x12RAFT_ROLE_FOLLOWER\x10\x02\x12\x17\n" +
+	"\x13RAFT_ROLE_CANDIDATE\x10\x03\x12\x15\n" +
+	"\x11RAFT_ROLE_LEARNER\x10\x042\xe3\t\n" +
 	"\x05Agent\x12A\n" +
 	"\x06Status\x12\x1a.fairlead.v1.StatusRequest\x1a\x1b.fairlead.v1.StatusResponse\x12D\n" +
 	"\aMembers\x12\x1b.fairlead.v1.MembersRequest\x1a\x1c.fairlead.v1.MembersResponse\x12C\n" +
@@ -2946,7 +4254,14 @@ const file_core_api_fairleadv1_agent_proto_rawDesc = "" +
 	"Deregister\x12\x1e.fairlead.v1.DeregisterRequest\x1a\x1f.fairlead.v1.DeregisterResponse\x12P\n" +
 	"\vMaintenance\x12\x1f.fairlead.v1.MaintenanceRequest\x1a .fairlead.v1.MaintenanceResponse\x12F\n" +
 	"\aObserve\x12\x1b.fairlead.v1.ObserveRequest\x1a\x1c.fairlead.v1.ObserveResponse0\x01\x12>\n" +
-	"\x05Stats\x12\x19.fairlead.v1.StatsRequest\x1a\x1a.fairlead.v1.StatsResponseB2Z0github.com/fairlead/fairlead/core/api/fairleadv1b\x06proto3"
+	"\x05Stats\x12\x19.fairlead.v1.StatsRequest\x1a\x1a.fairlead.v1.StatsResponse\x12;\n" +
+	"\x04Raft\x12\x18.fairlead.v1.RaftRequest\x1a\x19.fairlead.v1.RaftResponse\x12S\n" +
+	"\fRaftTransfer\x12 .fairlead.v1.RaftTransferRequest\x1a!.fairlead.v1.RaftTransferResponse\x12O\n" +
+	"\n" +
+	"RaftRemove\x12\x1e.fairlead.v1.RaftRemoveRequest\x1a\x1f.fairlead.v1.RaftRemoveResponse0\x01\x12P\n" +
+	"\vRaftRecover\x12\x1f.fairlead.v1.RaftRecoverRequest\x1a .fairlead.v1.RaftRecoverResponse\x12M\n" +
+	"\n" +
+	"RaftFollow\x12\x1e.fairlead.v1.RaftFollowRequest\x1a\x1f.fairlead.v1.RaftFollowResponseB2Z0github.com/fairlead/fairlead/core/api/fairleadv1b\x06proto3"
 
 var (
 	file_core_api_fairleadv1_agent_proto_rawDescOnce sync.Once
@@ -2960,109 +4275,145 @@ func file_core_api_fairleadv1_agent_proto_rawDescGZIP() []byte {
 	return file_core_api_fairleadv1_agent_proto_rawDescData
 }
 
-var file_core_api_fairleadv1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_core_api_fairleadv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_core_api_fairleadv1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_core_api_fairleadv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_core_api_fairleadv1_agent_proto_goTypes = []any{
 	(State)(0),                    // 0: fairlead.v1.State
-	(*Value)(nil),                 // 1: fairlead.v1.Value
-	(*Member)(nil),                // 2: fairlead.v1.Member
-	(*StatusRequest)(nil),         // 3: fairlead.v1.StatusRequest
-	(*StatusResponse)(nil),        // 4: fairlead.v1.StatusResponse
-	(*Listener)(nil),              // 5: fairlead.v1.Listener
-	(*MembersRequest)(nil),        // 6: fairlead.v1.MembersRequest
-	(*MembersResponse)(nil),       // 7: fairlead.v1.MembersResponse
-	(*EventsRequest)(nil),         // 8: fairlead.v1.EventsRequest
-	(*EventsResponse)(nil),        // 9: fairlead.v1.EventsResponse
-	(*Event)(nil),                 // 10: fairlead.v1.Event
-	(*Resync)(nil),                // 11: fairlead.v1.Resync
-	(*LeaveRequest)(nil),          // 12: fairlead.v1.LeaveRequest
-	(*LeaveResponse)(nil),         // 13: fairlead.v1.LeaveResponse
-	(*ConfigRequest)(nil),         // 14: fairlead.v1.ConfigRequest
-	(*ConfigResponse)(nil),        // 15: fairlead.v1.ConfigResponse
-	(*ConfigEntry)(nil),           // 16: fairlead.v1.ConfigEntry
-	(*ServicesRequest)(nil),       // 17: fairlead.v1.ServicesRequest
-	(*ServicesResponse)(nil),      // 18: fairlead.v1.ServicesResponse
-	(*Service)(nil),               // 19: fairlead.v1.Service
-	(*EndpointsRequest)(nil),      // 20: fairlead.v1.EndpointsRequest
-	(*EndpointsResponse)(nil),     // 21: fairlead.v1.EndpointsResponse
-	(*Definition)(nil),            // 22: fairlead.v1.Definition
-	(*Endpoint)(nil),              // 23: fairlead.v1.Endpoint
-	(*CheckResult)(nil),           // 24: fairlead.v1.CheckResult
-	(*RegisterRequest)(nil),       // 25: fairlead.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 26: fairlead.v1.RegisterResponse
-	(*DeregisterRequest)(nil),     // 27: fairlead.v1.DeregisterRequest
-	(*DeregisterResponse)(nil),    // 28: fairlead.v1.DeregisterResponse
-	(*MaintenanceRequest)(nil),    // 29: fairlead.v1.MaintenanceRequest
-	(*MaintenanceResponse)(nil),   // 30: fairlead.v1.MaintenanceResponse
-	(*ObserveRequest)(nil),        // 31: fairlead.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 32: fairlead.v1.ObserveResponse
-	(*ObserveBegan)(nil),          // 33: fairlead.v1.ObserveBegan
-	(*Flow)(nil),                  // 34: fairlead.v1.Flow
-	(*LostFlows)(nil),             // 35: fairlead.v1.LostFlows
-	(*StatsRequest)(nil),          // 36: fairlead.v1.StatsRequest
-	(*StatsResponse)(nil),         // 37: fairlead.v1.StatsResponse
-	(*Counter)(nil),               // 38: fairlead.v1.Counter
-	(*StatsProblem)(nil),          // 39: fairlead.v1.StatsProblem
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(RaftRemoval)(0),              // 1: fairlead.v1.RaftRemoval
+	(RaftRole)(0),                 // 2: fairlead.v1.RaftRole
+	(*Value)(nil),                 // 3: fairlead.v1.Value
+	(*Member)(nil),                // 4: fairlead.v1.Member
+	(*StatusRequest)(nil),         // 5: fairlead.v1.StatusRequest
+	(*StatusResponse)(nil),        // 6: fairlead.v1.StatusResponse
+	(*Listener)(nil),              // 7: fairlead.v1.Listener
+	(*MembersRequest)(nil),        // 8: fairlead.v1.MembersRequest
+	(*MembersResponse)(nil),       // 9: fairlead.v1.MembersResponse
+	(*EventsRequest)(nil),         // 10: fairlead.v1.EventsRequest
+	(*EventsResponse)(nil),        // 11: fairlead.v1.EventsResponse
+	(*Event)(nil),                 // 12: fairlead.v1.Event
+	(*Resync)(nil),                // 13: fairlead.v1.Resync
+	(*LeaveRequest)(nil),          // 14: fairlead.v1.LeaveRequest
+	(*LeaveResponse)(nil),         // 15: fairlead.v1.LeaveResponse
+	(*ConfigRequest)(nil),         // 16: fairlead.v1.ConfigRequest
+	(*ConfigResponse)(nil),        // 17: fairlead.v1.ConfigResponse
+	(*ConfigEntry)(nil),           // 18: fairlead.v1.ConfigEntry
+	(*ServicesRequest)(nil),       // 19: fairlead.v1.ServicesRequest
+	(*ServicesResponse)(nil),      // 20: fairlead.v1.ServicesResponse
+	(*Service)(nil),               // 21: fairlead.v1.Service
+	(*Conflict)(nil),              // 22: fairlead.v1.Conflict
+	(*EndpointsRequest)(nil),      // 23: fairlead.v1.EndpointsRequest
+	(*EndpointsResponse)(nil),     // 24: fairlead.v1.EndpointsResponse
+	(*Definition)(nil),            // 25: fairlead.v1.Definition
+	(*Endpoint)(nil),              // 26: fairlead.v1.Endpoint
+	(*CheckResult)(nil),           // 27: fairlead.v1.CheckResult
+	(*RegisterRequest)(nil),       // 28: fairlead.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 29: fairlead.v1.RegisterResponse
+	(*DeregisterRequest)(nil),     // 30: fairlead.v1.DeregisterRequest
+	(*DeregisterResponse)(nil),    // 31: fairlead.v1.DeregisterResponse
+	(*MaintenanceRequest)(nil),    // 32: fairlead.v1.MaintenanceRequest
+	(*MaintenanceResponse)(nil),   // 33: fairlead.v1.MaintenanceResponse
+	(*ObserveRequest)(nil),        // 34: fairlead.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 35: fairlead.v1.ObserveResponse
+	(*ObserveBegan)(nil),          // 36: fairlead.v1.ObserveBegan
+	(*Flow)(nil),                  // 37: fairlead.v1.Flow
+	(*LostFlows)(nil),             // 38: fairlead.v1.LostFlows
+	(*StatsRequest)(nil),          // 39: fairlead.v1.StatsRequest
+	(*StatsResponse)(nil),         // 40: fairlead.v1.StatsResponse
+	(*Counter)(nil),               // 41: fairlead.v1.Counter
+	(*StatsProblem)(nil),          // 42: fairlead.v1.StatsProblem
+	(*RaftRequest)(nil),           // 43: fairlead.v1.RaftRequest
+	(*RaftResponse)(nil),          // 44: fairlead.v1.RaftResponse
+	(*RaftCopy)(nil),              // 45: fairlead.v1.RaftCopy
+	(*RaftTransferRequest)(nil),   // 46: fairlead.v1.RaftTransferRequest
+	(*RaftTransferResponse)(nil),  // 47: fairlead.v1.RaftTransferResponse
+	(*RaftRemoveRequest)(nil),     // 48: fairlead.v1.RaftRemoveRequest
+	(*RaftRemoveResponse)(nil),    // 49: fairlead.v1.RaftRemoveResponse
+	(*RaftRecoverRequest)(nil),    // 50: fairlead.v1.RaftRecoverRequest
+	(*RaftRecoverResponse)(nil),   // 51: fairlead.v1.RaftRecoverResponse
+	(*RaftFollowRequest)(nil),     // 52: fairlead.v1.RaftFollowRequest
+	(*RaftFollowResponse)(nil),    // 53: fairlead.v1.RaftFollowResponse
+	(*RaftMember)(nil),            // 54: fairlead.v1.RaftMember
+	(*RaftKeyspace)(nil),          // 55: fairlead.v1.RaftKeyspace
+	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
 }
 var file_core_api_fairleadv1_agent_proto_depIdxs = []int32{
 	0,  // 0: fairlead.v1.Value.state:type_name -> fairlead.v1.State
-	1,  // 1: fairlead.v1.Member.value:type_name -> fairlead.v1.Value
-	40, // 2: fairlead.v1.Member.since:type_name -> google.protobuf.Timestamp
-	40, // 3: fairlead.v1.Member.held_until:type_name -> google.protobuf.Timestamp
-	40, // 4: fairlead.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
-	5,  // 5: fairlead.v1.StatusResponse.listeners:type_name -> fairlead.v1.Listener
-	2,  // 6: fairlead.v1.MembersResponse.members:type_name -> fairlead.v1.Member
-	10, // 7: fairlead.v1.EventsResponse.event:type_name -> fairlead.v1.Event
-	11, // 8: fairlead.v1.EventsResponse.resync:type_name -> fairlead.v1.Resync
-	40, // 9: fairlead.v1.Event.at:type_name -> google.protobuf.Timestamp
-	2,  // 10: fairlead.v1.Event.member:type_name -> fairlead.v1.Member
-	1,  // 11: fairlead.v1.Event.was:type_name -> fairlead.v1.Value
-	2,  // 12: fairlead.v1.Resync.members:type_name -> fairlead.v1.Member
-	16, // 13: fairlead.v1.ConfigResponse.entries:type_name -> fairlead.v1.ConfigEntry
-	19, // 14: fairlead.v1.ServicesResponse.services:type_name -> fairlead.v1.Service
-	19, // 15: fairlead.v1.EndpointsResponse.service:type_name -> fairlead.v1.Service
-	22, // 16: fairlead.v1.EndpointsResponse.definitions:type_name -> fairlead.v1.Definition
-	23, // 17: fairlead.v1.EndpointsResponse.endpoints:type_name -> fairlead.v1.Endpoint
-	40, // 18: fairlead.v1.Definition.registered:type_name -> google.protobuf.Timestamp
-	40, // 19: fairlead.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
-	24, // 20: fairlead.v1.Endpoint.checks:type_name -> fairlead.v1.CheckResult
-	40, // 21: fairlead.v1.CheckResult.at:type_name -> google.protobuf.Timestamp
-	33, // 22: fairlead.v1.ObserveResponse.began:type_name -> fairlead.v1.ObserveBegan
-	34, // 23: fairlead.v1.ObserveResponse.flow:type_name -> fairlead.v1.Flow
-	35, // 24: fairlead.v1.ObserveResponse.lost:type_name -> fairlead.v1.LostFlows
-	40, // 25: fairlead.v1.Flow.at:type_name -> google.protobuf.Timestamp
-	38, // 26: fairlead.v1.StatsResponse.counters:type_name -> fairlead.v1.Counter
-	39, // 27: fairlead.v1.StatsResponse.problems:type_name -> fairlead.v1.StatsProblem
-	3,  // 28: fairlead.v1.Agent.Status:input_type -> fairlead.v1.StatusRequest
-	6,  // 29: fairlead.v1.Agent.Members:input_type -> fairlead.v1.MembersRequest
-	8,  // 30: fairlead.v1.Agent.Events:input_type -> fairlead.v1.EventsRequest
-	12, // 31: fairlead.v1.Agent.Leave:input_type -> fairlead.v1.LeaveRequest
-	14, // 32: fairlead.v1.Agent.Config:input_type -> fairlead.v1.ConfigRequest
-	17, // 33: fairlead.v1.Agent.Services:input_type -> fairlead.v1.ServicesRequest
-	20, // 34: fairlead.v1.Agent.Endpoints:input_type -> fairlead.v1.EndpointsRequest
-	25, // 35: fairlead.v1.Agent.Register:input_type -> fairlead.v1.RegisterRequest
-	27, // 36: fairlead.v1.Agent.Deregister:input_type -> fairlead.v1.DeregisterRequest
-	29, // 37: fairlead.v1.Agent.Maintenance:input_type -> fairlead.v1.MaintenanceRequest
-	31, // 38: fairlead.v1.Agent.Observe:input_type -> fairlead.v1.ObserveRequest
-	36, // 39: fairlead.v1.Agent.Stats:input_type -> fairlead.v1.StatsRequest
-	4,  // 40: fairlead.v1.Agent.Status:output_type -> fairlead.v1.StatusResponse
-	7,  // 41: fairlead.v1.Agent.Members:output_type -> fairlead.v1.MembersResponse
-	9,  // 42: fairlead.v1.Agent.Events:output_type -> fairlead.v1.EventsResponse
-	13, // 43: fairlead.v1.Agent.Leave:output_type -> fairlead.v1.LeaveResponse
-	15, // 44: fairlead.v1.Agent.Config:output_type -> fairlead.v1.ConfigResponse
-	18, // 45: fairlead.v1.Agent.Services:output_type -> fairlead.v1.ServicesResponse
-	21, // 46: fairlead.v1.Agent.Endpoints:output_type -> fairlead.v1.EndpointsResponse
-	26, // 47: fairlead.v1.Agent.Register:output_type -> fairlead.v1.RegisterResponse
-	28, // 48: fairlead.v1.Agent.Deregister:output_type -> fairlead.v1.DeregisterResponse
-	30, // 49: fairlead.v1.Agent.Maintenance:output_type -> fairlead.v1.MaintenanceResponse
-	32, // 50: fairlead.v1.Agent.Observe:output_type -> fairlead.v1.ObserveResponse
-	37, // 51: fairlead.v1.Agent.Stats:output_type -> fairlead.v1.StatsResponse
-	40, // [40:52] is the sub-list for method output_type
-	28, // [28:40] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	3,  // 1: fairlead.v1.Member.value:type_name -> fairlead.v1.Value
+	56, // 2: fairlead.v1.Member.since:type_name -> google.protobuf.Timestamp
+	56, // 3: fairlead.v1.Member.held_until:type_name -> google.protobuf.Timestamp
+	56, // 4: fairlead.v1.StatusResponse.started:type_name -> google.protobuf.Timestamp
+	7,  // 5: fairlead.v1.StatusResponse.listeners:type_name -> fairlead.v1.Listener
+	4,  // 6: fairlead.v1.MembersResponse.members:type_name -> fairlead.v1.Member
+	12, // 7: fairlead.v1.EventsResponse.event:type_name -> fairlead.v1.Event
+	13, // 8: fairlead.v1.EventsResponse.resync:type_name -> fairlead.v1.Resync
+	56, // 9: fairlead.v1.Event.at:type_name -> google.protobuf.Timestamp
+	4,  // 10: fairlead.v1.Event.member:type_name -> fairlead.v1.Member
+	3,  // 11: fairlead.v1.Event.was:type_name -> fairlead.v1.Value
+	4,  // 12: fairlead.v1.Resync.members:type_name -> fairlead.v1.Member
+	18, // 13: fairlead.v1.ConfigResponse.entries:type_name -> fairlead.v1.ConfigEntry
+	21, // 14: fairlead.v1.ServicesResponse.services:type_name -> fairlead.v1.Service
+	22, // 15: fairlead.v1.Service.conflicts:type_name -> fairlead.v1.Conflict
+	56, // 16: fairlead.v1.Conflict.since:type_name -> google.protobuf.Timestamp
+	21, // 17: fairlead.v1.EndpointsResponse.service:type_name -> fairlead.v1.Service
+	25, // 18: fairlead.v1.EndpointsResponse.definitions:type_name -> fairlead.v1.Definition
+	26, // 19: fairlead.v1.EndpointsResponse.endpoints:type_name -> fairlead.v1.Endpoint
+	56, // 20: fairlead.v1.Definition.registered:type_name -> google.protobuf.Timestamp
+	56, // 21: fairlead.v1.Endpoint.since:type_name -> google.protobuf.Timestamp
+	27, // 22: fairlead.v1.Endpoint.checks:type_name -> fairlead.v1.CheckResult
+	56, // 23: fairlead.v1.CheckResult.at:type_name -> google.protobuf.Timestamp
+	36, // 24: fairlead.v1.ObserveResponse.began:type_name -> fairlead.v1.ObserveBegan
+	37, // 25: fairlead.v1.ObserveResponse.flow:type_name -> fairlead.v1.Flow
+	38, // 26: fairlead.v1.ObserveResponse.lost:type_name -> fairlead.v1.LostFlows
+	56, // 27: fairlead.v1.Flow.at:type_name -> google.protobuf.Timestamp
+	41, // 28: fairlead.v1.StatsResponse.counters:type_name -> fairlead.v1.Counter
+	42, // 29: fairlead.v1.StatsResponse.problems:type_name -> fairlead.v1.StatsProblem
+	2,  // 30: fairlead.v1.RaftResponse.role:type_name -> fairlead.v1.RaftRole
+	54, // 31: fairlead.v1.RaftResponse.members:type_name -> fairlead.v1.RaftMember
+	55, // 32: fairlead.v1.RaftResponse.keyspaces:type_name -> fairlead.v1.RaftKeyspace
+	45, // 33: fairlead.v1.RaftResponse.copy:type_name -> fairlead.v1.RaftCopy
+	56, // 34: fairlead.v1.RaftResponse.joint_since:type_name -> google.protobuf.Timestamp
+	57, // 35: fairlead.v1.RaftCopy.age:type_name -> google.protobuf.Duration
+	1,  // 36: fairlead.v1.RaftRemoveResponse.state:type_name -> fairlead.v1.RaftRemoval
+	5,  // 37: fairlead.v1.Agent.Status:input_type -> fairlead.v1.StatusRequest
+	8,  // 38: fairlead.v1.Agent.Members:input_type -> fairlead.v1.MembersRequest
+	10, // 39: fairlead.v1.Agent.Events:input_type -> fairlead.v1.EventsRequest
+	14, // 40: fairlead.v1.Agent.Leave:input_type -> fairlead.v1.LeaveRequest
+	16, // 41: fairlead.v1.Agent.Config:input_type -> fairlead.v1.ConfigRequest
+	19, // 42: fairlead.v1.Agent.Services:input_type -> fairlead.v1.ServicesRequest
+	23, // 43: fairlead.v1.Agent.Endpoints:input_type -> fairlead.v1.EndpointsRequest
+	28, // 44: fairlead.v1.Agent.Register:input_type -> fairlead.v1.RegisterRequest
+	30, // 45: fairlead.v1.Agent.Deregister:input_type -> fairlead.v1.DeregisterRequest
+	32, // 46: fairlead.v1.Agent.Maintenance:input_type -> fairlead.v1.MaintenanceRequest
+	34, // 47: fairlead.v1.Agent.Observe:input_type -> fairlead.v1.ObserveRequest
+	39, // 48: fairlead.v1.Agent.Stats:input_type -> fairlead.v1.StatsRequest
+	43, // 49: fairlead.v1.Agent.Raft:input_type -> fairlead.v1.RaftRequest
+	46, // 50: fairlead.v1.Agent.RaftTransfer:input_type -> fairlead.v1.RaftTransferRequest
+	48, // 51: fairlead.v1.Agent.RaftRemove:input_type -> fairlead.v1.RaftRemoveRequest
+	50, // 52: fairlead.v1.Agent.RaftRecover:input_type -> fairlead.v1.RaftRecoverRequest
+	52, // 53: fairlead.v1.Agent.RaftFollow:input_type -> fairlead.v1.RaftFollowRequest
+	6,  // 54: fairlead.v1.Agent.Status:output_type -> fairlead.v1.StatusResponse
+	9,  // 55: fairlead.v1.Agent.Members:output_type -> fairlead.v1.MembersResponse
+	11, // 56: fairlead.v1.Agent.Events:output_type -> fairlead.v1.EventsResponse
+	15, // 57: fairlead.v1.Agent.Leave:output_type -> fairlead.v1.LeaveResponse
+	17, // 58: fairlead.v1.Agent.Config:output_type -> fairlead.v1.ConfigResponse
+	20, // 59: fairlead.v1.Agent.Services:output_type -> fairlead.v1.ServicesResponse
+	24, // 60: fairlead.v1.Agent.Endpoints:output_type -> fairlead.v1.EndpointsResponse
+	29, // 61: fairlead.v1.Agent.Register:output_type -> fairlead.v1.RegisterResponse
+	31, // 62: fairlead.v1.Agent.Deregister:output_type -> fairlead.v1.DeregisterResponse
+	33, // 63: fairlead.v1.Agent.Maintenance:output_type -> fairlead.v1.MaintenanceResponse
+	35, // 64: fairlead.v1.Agent.Observe:output_type -> fairlead.v1.ObserveResponse
+	40, // 65: fairlead.v1.Agent.Stats:output_type -> fairlead.v1.StatsResponse
+	44, // 66: fairlead.v1.Agent.Raft:output_type -> fairlead.v1.RaftResponse
+	47, // 67: fairlead.v1.Agent.RaftTransfer:output_type -> fairlead.v1.RaftTransferResponse
+	49, // 68: fairlead.v1.Agent.RaftRemove:output_type -> fairlead.v1.RaftRemoveResponse
+	51, // 69: fairlead.v1.Agent.RaftRecover:output_type -> fairlead.v1.RaftRecoverResponse
+	53, // 70: fairlead.v1.Agent.RaftFollow:output_type -> fairlead.v1.RaftFollowResponse
+	54, // [54:71] is the sub-list for method output_type
+	37, // [37:54] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_core_api_fairleadv1_agent_proto_init() }
@@ -3074,7 +4425,7 @@ func file_core_api_fairleadv1_agent_proto_init() {
 		(*EventsResponse_Event)(nil),
 		(*EventsResponse_Resync)(nil),
 	}
-	file_core_api_fairleadv1_agent_proto_msgTypes[31].OneofWrappers = []any{
+	file_core_api_fairleadv1_agent_proto_msgTypes[32].OneofWrappers = []any{
 		(*ObserveResponse_Began)(nil),
 		(*ObserveResponse_Flow)(nil),
 		(*ObserveResponse_Lost)(nil),
@@ -3084,8 +4435,8 @@ func file_core_api_fairleadv1_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_api_fairleadv1_agent_proto_rawDesc), len(file_core_api_fairleadv1_agent_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   39,
+			NumEnums:      3,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,18 +23,23 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Agent_Status_FullMethodName      = "/fairlead.v1.Agent/Status"
-	Agent_Members_FullMethodName     = "/fairlead.v1.Agent/Members"
-	Agent_Events_FullMethodName      = "/fairlead.v1.Agent/Events"
-	Agent_Leave_FullMethodName       = "/fairlead.v1.Agent/Leave"
-	Agent_Config_FullMethodName      = "/fairlead.v1.Agent/Config"
-	Agent_Services_FullMethodName    = "/fairlead.v1.Agent/Services"
-	Agent_Endpoints_FullMethodName   = "/fairlead.v1.Agent/Endpoints"
-	Agent_Register_FullMethodName    = "/fairlead.v1.Agent/Register"
-	Agent_Deregister_FullMethodName  = "/fairlead.v1.Agent/Deregister"
-	Agent_Maintenance_FullMethodName = "/fairlead.v1.Agent/Maintenance"
-	Agent_Observe_FullMethodName     = "/fairlead.v1.Agent/Observe"
-	Agent_Stats_FullMethodName       = "/fairlead.v1.Agent/Stats"
+	Agent_Status_FullMethodName       = "/fairlead.v1.Agent/Status"
+	Agent_Members_FullMethodName      = "/fairlead.v1.Agent/Members"
+	Agent_Events_FullMethodName       = "/fairlead.v1.Agent/Events"
+	Agent_Leave_FullMethodName        = "/fairlead.v1.Agent/Leave"
+	Agent_Config_FullMethodName       = "/fairlead.v1.Agent/Config"
+	Agent_Services_FullMethodName     = "/fairlead.v1.Agent/Services"
+	Agent_Endpoints_FullMethodName    = "/fairlead.v1.Agent/Endpoints"
+	Agent_Register_FullMethodName     = "/fairlead.v1.Agent/Register"
+	Agent_Deregister_FullMethodName   = "/fairlead.v1.Agent/Deregister"
+	Agent_Maintenance_FullMethodName  = "/fairlead.v1.Agent/Maintenance"
+	Agent_Observe_FullMethodName      = "/fairlead.v1.Agent/Observe"
+	Agent_Stats_FullMethodName        = "/fairlead.v1.Agent/Stats"
+	Agent_Raft_FullMethodName         = "/fairlead.v1.Agent/Raft"
+	Agent_RaftTransfer_FullMethodName = "/fairlead.v1.Agent/RaftTransfer"
+	Agent_RaftRemove_FullMethodName   = "/fairlead.v1.Agent/RaftRemove"
+	Agent_RaftRecover_FullMethodName  = "/fairlead.v1.Agent/RaftRecover"
+	Agent_RaftFollow_FullMethodName   = "/fairlead.v1.Agent/RaftFollow"
 )
 
 // AgentClient is the client API for Agent service.
@@ -52,7 +57,10 @@ type AgentClient interface {
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
 	// Leave makes the node say left, or announce its restart, and returns when
 	// that has spread or its time is over; the agent process then stops by itself.
-	// FAILED_PRECONDITION: this node cannot announce a restart, and goes on.
+	// A server of the store is removed from the servers first, unless it is of a
+	// static set or restarts; a caller that goes away before that is over takes it back.
+	// FAILED_PRECONDITION: this node cannot announce a restart, or the servers would
+	// lack it, and it goes on.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
 	// Config returns every configuration key with the value in force and where
 	// it came from. Secrets are masked.
@@ -79,6 +87,25 @@ type AgentClient interface {
 	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ObserveResponse], error)
 	// Stats asks the data planes of this node for their counters.
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
+	// Raft tells whether this agent is a server of the store, or why it is not,
+	// what the group is to it, and how full the keyspaces are. FAILED_PRECONDITION:
+	// the agent has no store at all.
+	Raft(ctx context.Context, in *RaftRequest, opts ...grpc.CallOption) (*RaftResponse, error)
+	// RaftTransfer hands the leadership of the store to another voter, and returns when
+	// somebody else leads. FAILED_PRECONDITION: it stayed, and why. NOT_FOUND: there is
+	// no such server.
+	RaftTransfer(ctx context.Context, in *RaftTransferRequest, opts ...grpc.CallOption) (*RaftTransferResponse, error)
+	// RaftRemove asks for the removal of a server, and tells how that goes until it is
+	// over. The wish stands when the caller goes away. FAILED_PRECONDITION: it must not
+	// be, and why. NOT_FOUND: there is no such server.
+	RaftRemove(ctx context.Context, in *RaftRemoveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RaftRemoveResponse], error)
+	// RaftRecover gives a cluster up that this node waits for in vain, so that it may
+	// form or join another. FAILED_PRECONDITION: that would be wrong, and why.
+	RaftRecover(ctx context.Context, in *RaftRecoverRequest, opts ...grpc.CallOption) (*RaftRecoverResponse, error)
+	// RaftFollow has an agent that is no server follow servers that it refuses, as they
+	// are of another group than its copy, or behind it: an operator's word that they were
+	// begun anew, or restored.
+	RaftFollow(ctx context.Context, in *RaftFollowRequest, opts ...grpc.CallOption) (*RaftFollowResponse, error)
 }
 
 type agentClient struct {
@@ -227,6 +254,65 @@ func (c *agentClient) Stats(ctx context.Context, in *StatsRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *agentClient) Raft(ctx context.Context, in *RaftRequest, opts ...grpc.CallOption) (*RaftResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RaftResponse)
+	err := c.cc.Invoke(ctx, Agent_Raft_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) RaftTransfer(ctx context.Context, in *RaftTransferRequest, opts ...grpc.CallOption) (*RaftTransferResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RaftTransferResponse)
+	err := c.cc.Invoke(ctx, Agent_RaftTransfer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) RaftRemove(ctx context.Context, in *RaftRemoveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RaftRemoveResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Agent_ServiceDesc.Streams[2], Agent_RaftRemove_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RaftRemoveRequest, RaftRemoveResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_RaftRemoveClient = grpc.ServerStreamingClient[RaftRemoveResponse]
+
+func (c *agentClient) RaftRecover(ctx context.Context, in *RaftRecoverRequest, opts ...grpc.CallOption) (*RaftRecoverResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RaftRecoverResponse)
+	err := c.cc.Invoke(ctx, Agent_RaftRecover_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) RaftFollow(ctx context.Context, in *RaftFollowRequest, opts ...grpc.CallOption) (*RaftFollowResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RaftFollowResponse)
+	err := c.cc.Invoke(ctx, Agent_RaftFollow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServer is the server API for Agent service.
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
@@ -242,7 +328,10 @@ type AgentServer interface {
 	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error
 	// Leave makes the node say left, or announce its restart, and returns when
 	// that has spread or its time is over; the agent process then stops by itself.
-	// FAILED_PRECONDITION: this node cannot announce a restart, and goes on.
+	// A server of the store is removed from the servers first, unless it is of a
+	// static set or restarts; a caller that goes away before that is over takes it back.
+	// FAILED_PRECONDITION: this node cannot announce a restart, or the servers would
+	// lack it, and it goes on.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
 	// Config returns every configuration key with the value in force and where
 	// it came from. Secrets are masked.
@@ -269,6 +358,25 @@ type AgentServer interface {
 	Observe(*ObserveRequest, grpc.ServerStreamingServer[ObserveResponse]) error
 	// Stats asks the data planes of this node for their counters.
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
+	// Raft tells whether this agent is a server of the store, or why it is not,
+	// what the group is to it, and how full the keyspaces are. FAILED_PRECONDITION:
+	// the agent has no store at all.
+	Raft(context.Context, *RaftRequest) (*RaftResponse, error)
+	// RaftTransfer hands the leadership of the store to another voter, and returns when
+	// somebody else leads. FAILED_PRECONDITION: it stayed, and why. NOT_FOUND: there is
+	// no such server.
+	RaftTransfer(context.Context, *RaftTransferRequest) (*RaftTransferResponse, error)
+	// RaftRemove asks for the removal of a server, and tells how that goes until it is
+	// over. The wish stands when the caller goes away. FAILED_PRECONDITION: it must not
+	// be, and why. NOT_FOUND: there is no such server.
+	RaftRemove(*RaftRemoveRequest, grpc.ServerStreamingServer[RaftRemoveResponse]) error
+	// RaftRecover gives a cluster up that this node waits for in vain, so that it may
+	// form or join another. FAILED_PRECONDITION: that would be wrong, and why.
+	RaftRecover(context.Context, *RaftRecoverRequest) (*RaftRecoverResponse, error)
+	// RaftFollow has an agent that is no server follow servers that it refuses, as they
+	// are of another group than its copy, or behind it: an operator's word that they were
+	// begun anew, or restored.
+	RaftFollow(context.Context, *RaftFollowRequest) (*RaftFollowResponse, error)
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -314,6 +422,21 @@ func (UnimplementedAgentServer) Observe(*ObserveRequest, grpc.ServerStreamingSer
 }
 func (UnimplementedAgentServer) Stats(context.Context, *StatsRequest) (*StatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
+}
+func (UnimplementedAgentServer) Raft(context.Context, *RaftRequest) (*RaftResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Raft not implemented")
+}
+func (UnimplementedAgentServer) RaftTransfer(context.Context, *RaftTransferRequest) (*RaftTransferResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RaftTransfer not implemented")
+}
+func (UnimplementedAgentServer) RaftRemove(*RaftRemoveRequest, grpc.ServerStreamingServer[RaftRemoveResponse]) error {
+	return status.Error(codes.Unimplemented, "method RaftRemove not implemented")
+}
+func (UnimplementedAgentServer) RaftRecover(context.Context, *RaftRecoverRequest) (*RaftRecoverResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RaftRecover not implemented")
+}
+func (UnimplementedAgentServer) RaftFollow(context.Context, *RaftFollowRequest) (*RaftFollowResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RaftFollow not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -538,6 +661,89 @@ func _Agent_Stats_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Raft_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RaftRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Raft(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Raft_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Raft(ctx, req.(*RaftRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_RaftTransfer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RaftTransferRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).RaftTransfer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_RaftTransfer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).RaftTransfer(ctx, req.(*RaftTransferRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_RaftRemove_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RaftRemoveRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServer).RaftRemove(m, &grpc.GenericServerStream[RaftRemoveRequest, RaftRemoveResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Agent_RaftRemoveServer = grpc.ServerStreamingServer[RaftRemoveResponse]
+
+func _Agent_RaftRecover_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RaftRecoverRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).RaftRecover(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_RaftRecover_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).RaftRecover(ctx, req.(*RaftRecoverRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_RaftFollow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RaftFollowRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).RaftFollow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_RaftFollow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).RaftFollow(ctx, req.(*RaftFollowRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Agent_ServiceDesc is the grpc.ServiceDesc for Agent service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -585,6 +791,22 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Stats",
 			Handler:    _Agent_Stats_Handler,
 		},
+		{
+			MethodName: "Raft",
+			Handler:    _Agent_Raft_Handler,
+		},
+		{
+			MethodName: "RaftTransfer",
+			Handler:    _Agent_RaftTransfer_Handler,
+		},
+		{
+			MethodName: "RaftRecover",
+			Handler:    _Agent_RaftRecover_Handler,
+		},
+		{
+			MethodName: "RaftFollow",
+			Handler:    _Agent_RaftFollow_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -595,6 +817,11 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Observe",
 			Handler:       _Agent_Observe_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "RaftRemove",
+			Handler:       _Agent_RaftRemove_Handler,
 			ServerStreams: true,
 		},
 	},

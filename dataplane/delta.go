@@ -83,7 +83,8 @@ func (c *Change) compare(was, is Endpoints, reason func(Key, Endpoint) Removal) 
 // sameDefinition compares all but the endpoints.
 func sameDefinition(a, b *Service) bool {
 	return a.Key == b.Key && slices.Equal(a.Frontends, b.Frontends) && a.Balance == b.Balance && a.Affinity == b.Affinity &&
-		slices.Equal(a.Hosts, b.Hosts) && slices.EqualFunc(a.Routes, b.Routes, Route.equal) && a.DrainTime == b.DrainTime
+		slices.Equal(a.Hosts, b.Hosts) && slices.EqualFunc(a.Routes, b.Routes, Route.equal) && a.DrainTime == b.DrainTime &&
+		a.Since == b.Since
 }
 
 func (r Route) equal(o Route) bool {

@@ -48,7 +48,7 @@ func (e Endpoint) Equal(o Endpoint) bool {
 // The zero list is empty.
 type Endpoints struct {
 	// packed is the number of entries as a varint, then each as appendTo
-	// wrote it. Only NewEndpoints makes it, so readers do not check it.
+	// wrote it. Only a Packer makes it, so readers do not check it.
 	packed string
 }
 
@@ -59,24 +59,32 @@ func NewEndpoints(list ...Endpoint) Endpoints {
 	if len(list) == 0 {
 		return Endpoints{}
 	}
-	byID := func(a, b Endpoint) int { return cmp.Compare(a.ID, b.ID) }
 	if !strictlySorted(list) {
 		list = slices.Clone(list)
 		slices.SortStableFunc(list, byID)
-		last := list[:0]
-		for i, e := range list {
-			if i+1 == len(list) || list[i+1].ID != e.ID {
-				last = append(last, e)
-			}
-		}
-		list = last
+		list = lastOfEach(list)
 	}
-	var scratch [1024]byte
-	b := binary.AppendUvarint(scratch[:0], uint64(len(list)))
+	p := Packer{buf: make([]byte, 0, binary.MaxVarintLen64+packedBytes*len(list))}
 	for _, e := range list {
-		b = e.normal().appendTo(b)
+		p.Add(e)
 	}
-	return Endpoints{packed: string(b)}
+	return p.Done()
+}
+
+// packedBytes is what most endpoints take at most.
+const packedBytes = 48
+
+func byID(a, b Endpoint) int { return cmp.Compare(a.ID, b.ID) }
+
+// lastOfEach keeps, in place, the last of those that have one id.
+func lastOfEach(sorted []Endpoint) []Endpoint {
+	last := sorted[:0]
+	for i, e := range sorted {
+		if i+1 == len(sorted) || sorted[i+1].ID != e.ID {
+			last = append(last, e)
+		}
+	}
+	return last
 }
 
 func strictlySorted(list []Endpoint) bool {

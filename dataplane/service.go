@@ -45,6 +45,13 @@ type Service struct {
 	Hosts     []string      // extra HTTP hosts
 	Routes    []Route       // HTTP routes that lead here
 	DrainTime time.Duration // of connections to removed endpoints
+	Since     int64         // unix ms of its registration; 0: before all others
+}
+
+// Compare orders services by seniority: of two that want the same, the one
+// that was registered first has it, and of those the one whose key comes first.
+func (s *Service) Compare(o *Service) int {
+	return cmp.Or(cmp.Compare(s.Since, o.Since), s.Key.Compare(o.Key))
 }
 
 // Frontend is an address that the data plane captures for a service.

@@ -47,14 +47,14 @@ type Snapshot struct {
 	endpoints int
 }
 
-// entry is a service under its key, so that a look-up needs no service.
+// entry is a service under its own key, so that a look-up needs no service.
 type entry struct {
-	key Key
+	key *Key
 	svc *Service
 }
 
 func newTree() *btree.BTreeG[entry] {
-	return btree.NewBTreeGOptions(func(a, b entry) bool { return a.key.Compare(b.key) < 0 }, btree.Options{NoLocks: true})
+	return btree.NewBTreeGOptions(func(a, b entry) bool { return a.key.Compare(*b.key) < 0 }, btree.Options{NoLocks: true})
 }
 
 // Service returns the service of a key, or nil.
@@ -62,7 +62,7 @@ func (s *Snapshot) Service(k Key) *Service {
 	if s.services == nil {
 		return nil
 	}
-	e, _ := s.services.Get(entry{key: k})
+	e, _ := s.services.Get(entry{key: &k})
 	return e.svc
 }
 
@@ -113,7 +113,7 @@ func (e *Editor) Services() iter.Seq[*Service] { return e.next.Services() }
 // Set puts svc in place of the service of its key. It must not be changed
 // afterwards.
 func (e *Editor) Set(svc *Service) {
-	old, _ := e.next.services.Load(entry{svc.Key, svc}) // quick if keys come in order
+	old, _ := e.next.services.Load(entry{&svc.Key, svc}) // quick if keys come in order
 	e.next.endpoints += svc.Endpoints.Len()
 	if old.svc != nil {
 		e.next.endpoints -= old.svc.Endpoints.Len()
@@ -122,7 +122,7 @@ func (e *Editor) Set(svc *Service) {
 
 // Delete removes a service.
 func (e *Editor) Delete(k Key) {
-	if old, ok := e.next.services.Delete(entry{key: k}); ok {
+	if old, ok := e.next.services.Delete(entry{key: &k}); ok {
 		e.next.endpoints -= old.svc.Endpoints.Len()
 	}
 }

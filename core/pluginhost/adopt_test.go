@@ -143,7 +143,7 @@ func TestKeptChildThatHangsIsReplaced(t *testing.T) {
 	r := newRig(t, "good")
 	r.install("good", behaviour{})
 	r.serving()
-	r.cfg.Timing.Call = 300 * time.Millisecond
+	r.cfg.Timing.Call = time.Second
 	h := r.start()
 	r.nextReady()
 	pid := statusOf(t, h, "good").PID
@@ -221,10 +221,11 @@ func TestLeftoverChildIsEnded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.cfg.RunDir, "broken.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = leftover.Wait() }()
+	reaped := make(chan struct{})
+	go func() { defer close(reaped); _ = leftover.Wait() }()
 	r.start()
 	r.nextReady()
-	gone(t, leftover.Process.Pid)
+	waitClosed(t, reaped, "the end of what was left")
 	r.waitLog("ended plugins that an agent before this one left")
 	for _, name := range []string{"other.json", "broken.json"} {
 		if _, err := os.Stat(filepath.Join(r.cfg.RunDir, name)); err == nil {

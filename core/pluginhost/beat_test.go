@@ -20,13 +20,16 @@ type questions struct {
 	healthpb.UnimplementedHealthServer
 	asked atomic.Int64
 	mute  atomic.Bool
+	limit atomic.Int64 // that the last question set, in nanoseconds
 }
 
 func (q *questions) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	q.asked.Add(1)
-	if q.mute.Load() {
-		<-ctx.Done()
-		return nil, status.FromContextError(ctx.Err()).Err()
+	if until, ok := ctx.Deadline(); ok {
+		q.limit.Store(int64(time.Until(until)))
+	}
+	if q.mute.Load() { // as if the time were over
+		return nil, status.FromContextError(context.DeadlineExceeded).Err()
 	}
 	return &healthpb.HealthCheckResponse{}, nil
 }
@@ -61,7 +64,7 @@ func TestBeatAsksWhoIsSilent(t *testing.T) {
 	if _, err := healthpb.NewHealthClient(i.conn).Watch(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := connected(t.Context(), i.conn); err != nil {
+	if err := connected(t.Context(), i.conn, socket); err != nil {
 		t.Fatal(err)
 	}
 
@@ -69,7 +72,7 @@ func TestBeatAsksWhoIsSilent(t *testing.T) {
 	ticks := make(chan time.Time)
 	done := make(chan struct{})
 	missed := make(chan struct{}, 3)
-	timing := Timing{Answer: 50 * time.Millisecond, Misses: 3}
+	timing := Timing{Answer: patience, Misses: 3}
 	go func() {
 		defer close(done)
 		i.beatAt(ticks, timing, func() { missed <- struct{}{} })
@@ -99,6 +102,9 @@ func TestBeatAsksWhoIsSilent(t *testing.T) {
 	<-i.lost
 	if n := len(missed); n != timing.Misses {
 		t.Errorf("lost after %d misses, want %d", n, timing.Misses)
+	}
+	if d := time.Duration(q.limit.Load()); d <= 0 || d > timing.Answer {
+		t.Errorf("an answer may take %v, want %v", d, timing.Answer)
 	}
 }
 

@@ -25,8 +25,10 @@ const (
 	// grandchild may hold them open for ever.
 	drainTime = 200 * time.Millisecond
 	// trimInterval is how often the log file of a child that outlives the agent
-	// is kept within handshake.MaxLogBytes.
+	// is kept within handshake.MaxLogBytes while it grows, and trimRest while it
+	// does not: each look wakes the agent.
 	trimInterval = 250 * time.Millisecond
+	trimRest     = time.Second
 )
 
 // launcher starts children.
@@ -160,12 +162,20 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
-// boundLog empties a log that has grown too long. Its writers append, so they
-// go on at the beginning.
-func boundLog(path string) {
-	if info, err := os.Stat(path); err == nil && info.Size() > handshake.MaxLogBytes {
-		_ = os.Truncate(path, 0)
+// boundLog empties a log that has grown too long. Its writers append, so they go on
+// at the beginning. It returns how long the log is now, and whether that is other
+// than it was.
+func boundLog(path string, was int64) (size int64, moved bool) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, was != 0
 	}
+	size = info.Size()
+	if size <= handshake.MaxLogBytes {
+		return size, size != was
+	}
+	_ = os.Truncate(path, 0)
+	return 0, true
 }
 
 // read starts to read what the process writes, until drainTime after its end.

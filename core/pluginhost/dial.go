@@ -2,7 +2,9 @@ package pluginhost
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"sync/atomic"
@@ -102,14 +104,27 @@ func servedBy(ctx context.Context, socket string) (int, error) {
 	return int(peer.Pid), nil
 }
 
+// vacant reports whether surely nobody listens on a socket.
+func vacant(ctx context.Context, socket string) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
+}
+
 // connected makes the connection, or says why it cannot be made by the end of
-// ctx.
-func connected(ctx context.Context, conn *grpc.ClientConn) error {
+// ctx. Whoever listened there may have ended since that was found out: then it does
+// not wait for somebody else (errEnded).
+func connected(ctx context.Context, conn *grpc.ClientConn, socket string) error {
 	conn.Connect()
 	for {
 		state := conn.GetState()
-		if state == connectivity.Ready {
+		switch {
+		case state == connectivity.Ready:
 			return nil
+		case state == connectivity.TransientFailure && vacant(ctx, socket):
+			return errEnded
 		}
 		if !conn.WaitForStateChange(ctx, state) {
 			return fmt.Errorf("not connected (%v): %w", state, ctx.Err())

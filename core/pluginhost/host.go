@@ -58,6 +58,8 @@ type Config struct {
 	// optional, and Timing.Drain without it.
 	DrainTime func() time.Duration
 
+	// LogLevel is the least severe level of what the plugins that it starts log.
+	LogLevel slog.Level
 	// Log takes what the Host and its plugins have to say; optional.
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -98,6 +100,7 @@ type Host struct {
 	stop   sync.Once
 
 	claims claims
+	level  levels
 
 	switching sync.Mutex         // of Start and Rewish
 	breakOff  context.CancelFunc // ends the leaves under way, to be gone on with
@@ -141,6 +144,7 @@ func New(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{cfg: cfg, log: cfg.Log, metrics: m, run: run, settings: cfg.Settings, discovery: Discover(cfg.Search)}
+	h.level.set(cfg.LogLevel)
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.launcher = &launcher{run: run, environ: cfg.Environ, now: cfg.Now, rng: cfg.Rand}
 	return h, nil
@@ -380,6 +384,9 @@ func (h *Host) Reconfigure(settings map[string]Settings) error {
 	}
 	return nil
 }
+
+// LogAt has the plugins log at another level, as soon as they take it.
+func (h *Host) LogAt(l slog.Level) { h.level.set(l) }
 
 // stateDir makes the state directory of a plugin, or that of all.
 func (h *Host) stateDir(name string) error {

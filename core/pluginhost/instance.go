@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,6 +46,7 @@ type instance struct {
 	proc   *process // not KindAlone
 	run    *runDir
 	record record      // KindKept
+	level  slog.Level  // that it was told; of the goroutine that configures it
 	heard  atomic.Bool // something came from it since this was last cleared
 
 	once  sync.Once
@@ -87,7 +89,7 @@ func (i *instance) disconnect() {
 
 // identify asks for the Info, and compares it with what was asked for.
 func (i *instance) identify(ctx context.Context) error {
-	if err := connected(ctx, i.conn); err != nil {
+	if err := connected(ctx, i.conn, i.socket); err != nil {
 		return fmt.Errorf("%s: %w", i.name, err)
 	}
 	answer, err := i.client.Info(ctx, &pb.InfoRequest{})
@@ -305,15 +307,21 @@ func (i *instance) words() []string {
 // errNotThere: nobody answers at a socket.
 var errNotThere = errors.New("nobody answers")
 
+// errEnded: somebody did a moment before.
+var errEnded = errors.New("who listened there has ended")
+
 // adopt connects to a provider that is there already: at a socket that was
 // configured, or at the one of the run directory. A process is ours if the
 // record of its start is about the one that listens.
 func adopt(parent context.Context, patience time.Duration, name, socket string, run *runDir) (*instance, error) {
 	ctx, cancel := context.WithTimeout(parent, patience)
 	defer cancel()
+	notThere := func(why error) error {
+		return fmt.Errorf("%w at %s: %w; start the provider, or take plugins.%s.%s out of the configuration", errNotThere, socket, why, name, keySocket)
+	}
 	pid, err := servedBy(ctx, socket)
 	if err != nil {
-		return nil, fmt.Errorf("%w at %s: %w; start the provider, or take plugins.%s.%s out of the configuration", errNotThere, socket, err, name, keySocket)
+		return nil, notThere(err)
 	}
 	i := &instance{name: name, kind: KindAlone, run: run}
 	if rec, ok := readRecord(run.path, name); ok && rec.PID == pid && rec.Serve && rec.Socket == socket {
@@ -326,6 +334,8 @@ func adopt(parent context.Context, patience time.Duration, name, socket string, 
 		return i, nil
 	}
 	switch {
+	case i.proc == nil && errors.Is(err, errEnded):
+		err = notThere(errEnded)
 	case i.proc == nil:
 		if refusal := (*Refusal)(nil); !errors.As(err, &refusal) {
 			err = fmt.Errorf("%s: %w; see what listens there, or correct plugins.%s.%s", socket, err, name, keySocket)

@@ -327,7 +327,9 @@ func TestSwitchBack(t *testing.T) {
 func TestLeaveIsBounded(t *testing.T) {
 	s := newStage(t, "old")
 	s.provide("old", behaviour{Pending: 1 << 30})
-	s.cfg.DrainTime = func() time.Duration { return 200 * time.Millisecond }
+	var passed atomic.Int64
+	s.cfg.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+	s.cfg.DrainTime = func() time.Duration { return time.Hour }
 	h := s.start()
 	s.nextReady()
 	path := s.object("old", "test")
@@ -335,6 +337,14 @@ func TestLeaveIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.waitLeaves(h, "connections under way need it: two connections")
+	await.For(t, "a second try", func() bool {
+		text, err := os.ReadFile(s.events)
+		return err == nil && strings.Count(string(text), "old cleanup, lingering\n") >= 2
+	})
+	if !there(path) {
+		t.Error("it is gone before its time")
+	}
+	passed.Store(int64(time.Hour))
 	s.waitGone(path)
 	s.waitLeaves(h, "")
 	s.order("old cleanup, lingering", "old cleanup, lingering", "old cleanup")

@@ -34,10 +34,12 @@ func TestMain(m *testing.M) {
 // patience is for conditions that hold within a second on an idle machine.
 const patience = 30 * time.Second
 
-// hurry is a timing for tests in which something does not answer.
+// hurry is a timing for tests: what is done again and again is done often, and
+// nothing is given up on as it takes long on a busy machine.
 func hurry() Timing {
 	t := DefaultTiming()
-	t.Health, t.Answer, t.DataPath = 50*time.Millisecond, time.Second, 100*time.Millisecond
+	t.Start, t.Call, t.Probe, t.Answer = patience, patience, patience, patience/3
+	t.Health, t.DataPath = 50*time.Millisecond, 100*time.Millisecond
 	t.Redial, t.Look, t.Follow = 20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond
 	t.Backoff.First, t.Backoff.Most = 10*time.Millisecond, 100*time.Millisecond
 	return t

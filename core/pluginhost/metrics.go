@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead/fairlead/core/metric"
 )
 
 // metrics is every metric of this package; docs/metrics.md explains them.
@@ -47,21 +49,14 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		Name: "fairlead_dataplane_rejected", Help: "1 for each provider that came into question and was not chosen, with the verdict of its probe.",
 	}, []string{"provider", "verdict"})
 	m.collections = append(m.collections, m.state, m.chosen, m.rejected)
-	for i, c := range m.collections {
-		if err := registry.Register(c); err != nil {
-			for _, done := range m.collections[:i] {
-				registry.Unregister(done)
-			}
-			return nil, fmt.Errorf("pluginhost: register metrics: %w", err)
-		}
+	if err := metric.Register(registry, m.collections...); err != nil {
+		return nil, fmt.Errorf("pluginhost: register metrics: %w", err)
 	}
 	return m, nil
 }
 
 func (m *metrics) unregister() {
-	for _, c := range m.collections {
-		m.registry.Unregister(c)
-	}
+	metric.Unregister(m.registry, m.collections...)
 }
 
 // prepare makes the series of a plugin, so that rates exist before the first

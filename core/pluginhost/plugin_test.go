@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -134,8 +135,11 @@ func hold() int {
 // provider is the fake one with its faults.
 type provider struct {
 	*fake.Provider
-	b behaviour
+	b   behaviour
+	log *slog.Logger
 }
+
+func (p *provider) UseLogger(log *slog.Logger) { p.log = log }
 
 func (p *provider) Info() dataplane.Info {
 	i := p.Provider.Info()
@@ -216,6 +220,9 @@ func (p *provider) Configure(ctx context.Context, c dataplane.Config) ([]datapla
 	}
 	p.tell(c)
 	p.note("configure")
+	if p.log != nil {
+		p.log.Debug("the plugin is configured")
+	}
 	if p.b.Schema != "" {
 		return []dataplane.Diagnostic{{Path: "listen", Message: "is unusual"}}, nil
 	}

@@ -26,7 +26,7 @@ func TestKilledPluginReturns(t *testing.T) {
 		began := time.Now()
 		kill(t, pid, syscall.SIGKILL)
 		waitClosed(t, p.Lost, "the loss")
-		if d := time.Since(began); d > time.Second {
+		if d := time.Since(began); d > scale.Bound(time.Second, 10*time.Second) {
 			t.Errorf("noticed after %v", d)
 		}
 	}
@@ -39,6 +39,9 @@ func TestKilledPluginReturns(t *testing.T) {
 
 func kill(t *testing.T, pid int, s syscall.Signal) {
 	t.Helper()
+	if pid <= 0 { // that would be all of our own process group
+		t.Fatalf("%v is for process %d: it does not run", s, pid)
+	}
 	if err := syscall.Kill(pid, s); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +73,7 @@ func TestCrashLoopIsShownAndLeft(t *testing.T) {
 func TestStoppedPluginIsReplaced(t *testing.T) {
 	r := newRig(t, "good")
 	r.install("good", behaviour{})
-	r.cfg.Timing.Answer = 100 * time.Millisecond
+	r.cfg.Timing.Answer = time.Second // more than one that runs may take, whatever the machine does
 	h := r.start()
 	p := r.nextReady()
 	kill(t, statusOf(t, h, "good").PID, syscall.SIGSTOP)
@@ -131,7 +134,7 @@ func stopWithin(t *testing.T, h *Host, d time.Duration) {
 	t.Helper()
 	began := time.Now()
 	h.Stop()
-	if took := time.Since(began); took > d {
+	if took := time.Since(began); took > scale.Bound(d, 3*d) {
 		t.Errorf("the stop took %v, %v at most", took, d)
 	}
 }
@@ -167,7 +170,7 @@ func TestGrandchildHoldsThePipes(t *testing.T) {
 			began := time.Now()
 			kill(t, statusOf(t, h, "good").PID, syscall.SIGKILL)
 			waitClosed(t, p.Lost, "the loss")
-			if d := time.Since(began); d > time.Second {
+			if d := time.Since(began); d > scale.Bound(time.Second, 10*time.Second) {
 				t.Errorf("noticed after %v", d)
 			}
 			if mode == "grandchild" {
@@ -200,12 +203,12 @@ func TestFloodIsDroppedNotBlocked(t *testing.T) {
 			h := r.start()
 			r.nextReady()
 			await.Until(t, func() string {
-				if n := counter(t, r, "fairlead_plugin_log_lines_dropped_total"); n < 100000 {
-					return fmt.Sprintf("100,000 lines dropped, only %v are", n)
+				if n := counter(t, r, "fairlead_plugin_log_lines_dropped_total"); n < 20000 { // far more than what is on its way
+					return fmt.Sprintf("20,000 lines dropped, only %v are", n)
 				}
 				return ""
 			})
-			if n := strings.Count(r.log.String(), "\n"); n > 20000 {
+			if n := strings.Count(r.log.String(), "\n"); n > 5000 {
 				t.Errorf("the log has %d lines", n)
 			}
 			if s := statusOf(t, h, "good"); s.State != StateReady || s.Losses > 0 {

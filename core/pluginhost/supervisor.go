@@ -356,15 +356,21 @@ func (s *supervisor) configure(ctx context.Context, i *instance) error {
 	if i.kind != KindAlone { // whoever runs that cleans up after it
 		s.host.own(owned{Name: s.name, Instance: instance, Layers: i.info.Layers})
 	}
-	answer, err := i.client.Configure(ctx, transfer.EncodeConfig(dataplane.Config{
+	request := transfer.EncodeConfig(dataplane.Config{
 		JSON: text, RunDir: runDir, StateDir: filepath.Join(cfg.StateDir, s.name), InstanceID: instance, Node: cfg.Node,
-	}))
+	})
+	level, _ := s.host.level.get()
+	if i.kind != KindAlone {
+		request.LogLevel = transfer.EncodeLevel(level)
+	}
+	answer, err := i.client.Configure(ctx, request)
 	if err = transfer.FromWire(err); err != nil {
 		if errors.Is(err, dataplane.ErrInvalid) {
 			return held(StateRejected, fmt.Errorf("it rejects its configuration: %w; correct plugins.%s", err, s.name))
 		}
 		return fmt.Errorf("it cannot be configured: %w", err)
 	}
+	i.level = level
 	for _, d := range transfer.DecodeDiagnostics(answer) {
 		s.host.log.Warn("remark on the configuration of a plugin", "plugin", s.name, "key", "plugins."+s.name+"."+d.Path, "message", d.Message)
 	}
@@ -402,6 +408,7 @@ func (s *supervisor) live(ctx context.Context, i *instance) (reason string, read
 	defer watchers.Wait()
 	watchers.Go(func() { i.beat(s.host.cfg.Timing, s.host.metrics.unanswered.WithLabelValues(s.name).Inc) })
 	watchers.Go(func() { s.lookAfter(i) })
+	watchers.Go(func() { s.followLevel(i) })
 	if i.kind == KindKept || s.host.hosting(s.name).outlives {
 		watchers.Go(func() { s.trimLog(i) })
 	}
@@ -454,16 +461,21 @@ func (s *supervisor) mourn(i *instance) {
 // trimLog keeps the log file of a child that outlives us within bounds, until the
 // instance is lost.
 func (s *supervisor) trimLog(i *instance) {
-	tick := time.NewTicker(trimInterval)
-	defer tick.Stop()
+	timer := time.NewTimer(trimRest)
+	defer timer.Stop()
+	size, moved := int64(0), false
 	for {
-		boundLog(logPath(s.host.run, s.name))
+		if size, moved = boundLog(logPath(s.host.run, s.name), size); moved {
+			timer.Reset(trimInterval)
+		} else {
+			timer.Reset(trimRest)
+		}
 		select {
 		case <-i.ctx.Done():
 			return
 		case <-i.lost:
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
 	}
 }

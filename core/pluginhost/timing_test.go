@@ -160,7 +160,7 @@ func TestParseBeganAt(t *testing.T) {
 }
 
 func TestChildEnviron(t *testing.T) {
-	got := childEnviron([]string{"TZ=a", "TZ=b", "SECRET=x"}, "/d", "/d/x.sock", 3, true)
+	got := childEnviron([]string{"TZ=a", "TZ=b", "SECRET=x", "FAIRLEAD_CLUSTER_SECRET_FILE=/s", "FAIRLEAD_CLUSTER_NAME=x"}, "/d", "/d/x.sock", 3, true)
 	want := []string{"TZ=b", "PATH=" + defaultPath, "PLUGIN_UNIX_SOCKET_DIR=/d", "FAIRLEAD_HOST_FD=3", "FAIRLEAD_ON_HOST_LOSS=serve", "FAIRLEAD_SERVE_SOCKET=/d/x.sock"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)

@@ -42,6 +42,10 @@ func cleanupChecks() []Check {
 			Remedy: "find objects by their tag, not by what is in memory or in files", Exec: true, fresh: true, run: cleanupUnconfigured,
 		},
 		{
+			ID: "cleanup.all-known", Demand: "Cleanup(ALL_KNOWN) works before Configure and without an instance id, and finds what any instance left.",
+			Remedy: "look for your own mark on the objects, whatever instance id is beside it", Exec: true, fresh: true, run: cleanupAllKnown,
+		},
+		{
 			ID: "shutdown.keep", Demand: "Shutdown(KEEP) succeeds; the process ends when it is asked to.", Exec: true, spent: true,
 			Remedy: "let what is programmed stay, and answer before the process ends", run: shutdownKeep,
 		},
@@ -265,6 +269,56 @@ func cleanupUnconfigured(ctx context.Context, k *kit) error {
 		return fmt.Errorf("after a crash: %w", err)
 	}
 	k.note("after a crash it found %d objects", len(items))
+	if err := k.configure(ctx); err != nil {
+		return err
+	}
+	return k.cleaned(ctx)
+}
+
+// cleanupAllKnown removes only what is ours: a host may have other instances.
+func cleanupAllKnown(ctx context.Context, k *kit) error {
+	all := &pb.CleanupRequest{Scope: pb.CleanupScope_CLEANUP_SCOPE_ALL_KNOWN, DryRun: true}
+	if _, err := k.cleanup(ctx, all); err != nil {
+		return fmt.Errorf("in a fresh process: %w", err)
+	}
+	if err := k.open(ctx, several(3)); err != nil {
+		return err
+	}
+	if err := k.crash(ctx); err != nil {
+		return err
+	}
+	own, err := k.leftovers(ctx)
+	if err != nil {
+		return fmt.Errorf("after a crash: %w", err)
+	}
+	items, err := k.cleanup(ctx, all)
+	if err != nil {
+		return fmt.Errorf("after a crash: %w", err)
+	}
+	foreign := 0
+	for _, i := range items {
+		if i.GetResult() != pb.CleanupResult_CLEANUP_RESULT_WOULD_REMOVE {
+			return failf("a dry run of Cleanup of all instances answered %s with %v", i.GetObject(), i.GetResult())
+		}
+		if at := slices.Index(own, i.GetObject()); at >= 0 {
+			own = slices.Delete(own, at, at+1)
+		}
+		if i.GetInstanceId() != k.instance() {
+			foreign++
+		}
+	}
+	if len(own) > 0 {
+		return fmt.Errorf("after a crash Cleanup of all instances misses %q, which Cleanup of the instance finds", own)
+	}
+	k.note("after a crash it found %d objects", len(items))
+	if foreign > 0 {
+		k.note("%d of them do not say that they are of this run, and nothing was removed", foreign)
+		return nil
+	}
+	all.DryRun = false
+	if _, err := k.cleanup(ctx, all); err != nil {
+		return err
+	}
 	if err := k.configure(ctx); err != nil {
 		return err
 	}

@@ -19,33 +19,19 @@ import (
 	"github.com/fairlead/fairlead/dataplane/sdk"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/scale"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // build compiles packages into one directory and returns it.
 func build(t *testing.T, dir string, packages ...string) string {
 	t.Helper()
-	out := shortDir(t)
+	out := short.Dir(t)
 	cmd := exec.Command("go", append([]string{"build", "-o", out + "/"}, packages...)...)
 	cmd.Dir = dir
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd, err, b)
 	}
 	return out
-}
-
-// shortDir is a directory whose path leaves room for the name of a socket.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "cf-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }
 
 // serve serves a provider in this process and returns its endpoint.
@@ -55,7 +41,7 @@ func serve(t *testing.T, p dataplane.Provider) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(shortDir(t), "s")
+	path := filepath.Join(short.Dir(t), "s")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)

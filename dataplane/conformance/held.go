@@ -10,7 +10,8 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 )
 
-// enterTime is how long a Reconcile may take until a second one is told of it.
+// enterTime is how long a provider may answer questions otherwise until a second
+// Reconcile is told of the first.
 const enterTime = 300 * time.Millisecond
 
 // held is a Reconcile that the provider is in, and that waits for us.
@@ -30,7 +31,7 @@ type answer struct {
 // read Begin: a second Reconcile is told that one is under way. A provider that
 // does not say so is given a while.
 func (k *kit) enter(ctx context.Context, b *pb.Begin, changes ...*pb.Change) (*held, error) {
-	give := time.Now().Add(answerTime)
+	give := time.Now().Add(k.options.Patience)
 	for {
 		h, err := k.hold(ctx, b, changes...)
 		if err != nil {
@@ -72,10 +73,12 @@ func (k *kit) hold(ctx context.Context, b *pb.Begin, changes ...*pb.Change) (*he
 	return h, nil
 }
 
-// inside waits until the provider is in h, and returns its error if it refused.
+// inside waits until the provider is in h, and returns its error if it refused. One
+// that answers nothing meanwhile may not have come to its CPU yet: it is given longer.
 func (k *kit) inside(ctx context.Context, h *held) error {
-	ctx, cancel := context.WithTimeout(ctx, enterTime)
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
+	var answers time.Time // since when there are any
 	for ctx.Err() == nil {
 		pause(ctx, 2*time.Millisecond)
 		select {
@@ -92,6 +95,14 @@ func (k *kit) inside(ctx context.Context, h *held) error {
 			if len(h.answer) == 0 {
 				return nil
 			}
+			continue
+		}
+		switch {
+		case ctx.Err() != nil: // that was no answer
+		case answers.IsZero():
+			answers = time.Now()
+		case time.Since(answers) > enterTime:
+			return nil
 		}
 	}
 	return nil

@@ -69,8 +69,8 @@ func byHand(_ context.Context, k *kit) error {
 	}
 	defer p.kill()
 	switch {
-	case !p.endsIn(answerTime):
-		return fmt.Errorf("it runs %v after it was started by hand", answerTime)
+	case !p.endsIn(startTime):
+		return fmt.Errorf("it runs %v after it was started by hand", startTime)
 	case p.Cmd.ProcessState.ExitCode() != handshake.ExitUsage:
 		return fmt.Errorf("it ended with %v, want exit status %d", p.Cmd.ProcessState, handshake.ExitUsage)
 	}
@@ -86,8 +86,8 @@ func longPath(_ context.Context, k *kit) error {
 	}
 	defer p.kill()
 	switch {
-	case !p.endsIn(answerTime):
-		return fmt.Errorf("with a socket path of %d bytes it runs after %v", len(socket), answerTime)
+	case !p.endsIn(startTime):
+		return fmt.Errorf("with a socket path of %d bytes it runs after %v", len(socket), startTime)
 	case p.Cmd.ProcessState.ExitCode() == 0:
 		return fmt.Errorf("with a socket path of %d bytes it ended without an error", len(socket))
 	}

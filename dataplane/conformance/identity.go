@@ -96,7 +96,7 @@ func infoIsPure(ctx context.Context, k *kit) error {
 }
 
 func pluginInfoAgrees(ctx context.Context, k *kit) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, max(startTime, k.options.Patience))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.target.Exec, append(slices.Clone(k.target.Args), "--plugin-info")...)
 	cmd.Env = append(process.Environment(), k.target.Env...)

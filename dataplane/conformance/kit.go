@@ -160,11 +160,30 @@ func (k *kit) config() *pb.ConfigureRequest {
 	}
 }
 
+// configure gives that to the provider.
 func (k *kit) configure(ctx context.Context) error {
-	if _, err := k.client().Configure(ctx, k.config()); err != nil {
+	err := k.again(ctx, func(ctx context.Context) error {
+		_, err := k.client().Configure(ctx, k.config())
+		return err
+	})
+	if err != nil {
 		return failf("Configure with a good configuration: %w", err)
 	}
 	return nil
+}
+
+// again makes a call as often as the provider is busy, such as with one that was given
+// up, as a host does.
+func (k *kit) again(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, k.options.Patience)
+	defer cancel()
+	for {
+		err := call(ctx)
+		if codeOf(err) != codes.Aborted || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, time.Millisecond)
+	}
 }
 
 // open configures the provider and has it apply exactly these services.
@@ -196,22 +215,17 @@ func (k *kit) unchanged() *pb.Begin {
 	}
 }
 
-// apply runs a whole generation that has to be accepted. What is busy, such as
-// with a call that was given up, is asked again, as a host does.
-func (k *kit) apply(ctx context.Context, b *pb.Begin, changes ...*pb.Change) (*pb.ReconcileResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, k.options.Patience)
-	defer cancel()
-	for {
-		r, err := k.reconcile(ctx, b, changes...)
-		switch {
-		case err == nil:
-			k.last = b
-			return r, nil
-		case codeOf(err) != codes.Aborted || ctx.Err() != nil:
-			return nil, fmt.Errorf("generation %d was refused: %w", b.GetGeneration(), err)
-		}
-		pause(ctx, time.Millisecond)
+// apply runs a whole generation that has to be accepted.
+func (k *kit) apply(ctx context.Context, b *pb.Begin, changes ...*pb.Change) (r *pb.ReconcileResponse, err error) {
+	err = k.again(ctx, func(ctx context.Context) (err error) {
+		r, err = k.reconcile(ctx, b, changes...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("generation %d was refused: %w", b.GetGeneration(), err)
 	}
+	k.last = b
+	return r, nil
 }
 
 // pause waits a while, or until ctx ends.

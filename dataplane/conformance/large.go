@@ -224,14 +224,26 @@ func expired(ctx context.Context, k *kit) error {
 	if err := k.open(ctx, several(1)); err != nil {
 		return err
 	}
-	b := k.begin(0)
 	short, cancel := context.WithTimeout(ctx, time.Millisecond)
-	_, err := k.reconcile(short, b, changes...)
+	_, err := k.reconcile(short, k.begin(0), changes...)
 	cancel()
 	if code := codeOf(err); err != nil && code != codes.DeadlineExceeded && code != codes.Canceled {
 		return fmt.Errorf("a Reconcile with a deadline of 1 ms ended with %w", err)
 	}
 	k.note("with a deadline of 1 ms: %v", codeOf(err))
+	// A quick provider was quicker than that. It cannot be where the host waits.
+	short, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	h, err := k.hold(short, k.begin(0), changes...)
+	if err != nil && short.Err() == nil {
+		return err
+	}
+	if err == nil {
+		defer h.cancel()
+		if a := <-h.answer; a.err == nil {
+			return fmt.Errorf("a Reconcile was answered with generation %d before Commit", a.response.GetGeneration())
+		}
+	}
 	if err := k.quiet(ctx); err != nil {
 		return err
 	}

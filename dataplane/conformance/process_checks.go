@@ -136,7 +136,7 @@ func (p *child) settled(ctx context.Context, before usage) (usage, error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return u, nil
+			return p.usage() // whatever the machine did meanwhile
 		}
 	}
 }

@@ -30,6 +30,10 @@ func refusalChecks() []Check {
 			Remedy: "keep a table of who has which frontend; reason duplicate-frontend", run: duplicateFrontend,
 		},
 		{
+			ID: "service.older-wins", Demand: "Of two services that are new to one frontend the one with the smaller since_unix_ms has it.",
+			Remedy: "order services by since_unix_ms, then by key, where nobody has the frontend yet", run: olderWins,
+		},
+		{
 			ID: "service.swap", Demand: "Services may swap frontends in one generation.",
 			Remedy: "release frontends before claiming them", run: swap,
 		},
@@ -176,6 +180,48 @@ func duplicateFrontend(ctx context.Context, k *kit) error {
 		return fmt.Errorf("after the other service is gone, %w", err)
 	}
 	return k.seesIfCan(ctx, "the other is gone", expect(map[int]int{2: 0, 3: 2}))
+}
+
+func olderWins(ctx context.Context, k *kit) error {
+	if err := k.open(ctx); err != nil {
+		return err
+	}
+	at := func(n int, since int64) *pb.Change {
+		s := service(n, func(s *pb.Service) { s.Frontends[0].Address, s.SinceUnixMs = vip(1), since })
+		return &pb.Change{Services: []*pb.Service{s}, Endpoints: []*pb.EndpointGroup{endpoints(n, 1)}}
+	}
+	// The one whose key comes later is older.
+	young, old := at(1, 1_700_000_000_001), at(2, 1_700_000_000_000)
+	for _, order := range [][]*pb.Change{{young, old}, {old, young}} {
+		if _, err := k.apply(ctx, k.begin(0)); err != nil {
+			return fmt.Errorf("an empty snapshot: %w", err)
+		}
+		r, err := k.apply(ctx, k.begin(0), order...)
+		if err != nil {
+			return err
+		}
+		if err := isGood(r, 2); err != nil {
+			return fmt.Errorf("of two with one frontend, the first registered: %w", err)
+		}
+		if err := isRefused(r, 1, "a service whose frontend one has that was registered before", pb.Status_STATUS_REJECTED); err != nil {
+			return err
+		}
+	}
+	// While nothing restarts, who has it keeps it.
+	r, err := k.apply(ctx, k.begin(k.gen), at(3, 1))
+	if err != nil {
+		return err
+	}
+	if err := isRefused(r, 3, "a newcomer with the frontend of another service", pb.Status_STATUS_REJECTED); err != nil {
+		return err
+	}
+	if r, err = k.apply(ctx, k.begin(k.gen), &pb.Change{RemovedServices: []*pb.ServiceRemoval{{Service: 2}}}); err != nil {
+		return err
+	}
+	if err := isGood(r, 3); err != nil {
+		return fmt.Errorf("of two that wait for a frontend, the first registered: %w", err)
+	}
+	return k.seesIfCan(ctx, "the frontend is free", expect(map[int]int{3: 1}))
 }
 
 func swap(ctx context.Context, k *kit) error {

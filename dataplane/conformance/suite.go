@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 )
 
 // Check is one demand on a provider.
@@ -105,9 +107,9 @@ func run(ctx context.Context, t Target, o Options, each func(Check, Result)) Rep
 		}
 		t.Exec = path
 	}
-	dir, err := os.MkdirTemp("", "conform-")
+	dir, err := handshake.TempDir("conform-")
 	if err != nil {
-		report.Error = fmt.Sprintf("conformance: no directory for sockets: %v", err)
+		report.Error = fmt.Sprintf("conformance: %v", err)
 		return report
 	}
 	defer os.RemoveAll(dir)

@@ -189,6 +189,61 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{2}
 }
 
+type LogLevel int32
+
+const (
+	LogLevel_LOG_LEVEL_UNSPECIFIED LogLevel = 0 // as the provider likes
+	LogLevel_LOG_LEVEL_DEBUG       LogLevel = 1
+	LogLevel_LOG_LEVEL_INFO        LogLevel = 2
+	LogLevel_LOG_LEVEL_WARN        LogLevel = 3
+	LogLevel_LOG_LEVEL_ERROR       LogLevel = 4
+)
+
+// Enum value maps for LogLevel.
+var (
+	LogLevel_name = map[int32]string{
+		0: "LOG_LEVEL_UNSPECIFIED",
+		1: "LOG_LEVEL_DEBUG",
+		2: "LOG_LEVEL_INFO",
+		3: "LOG_LEVEL_WARN",
+		4: "LOG_LEVEL_ERROR",
+	}
+	LogLevel_value = map[string]int32{
+		"LOG_LEVEL_UNSPECIFIED": 0,
+		"LOG_LEVEL_DEBUG":       1,
+		"LOG_LEVEL_INFO":        2,
+		"LOG_LEVEL_WARN":        3,
+		"LOG_LEVEL_ERROR":       4,
+	}
+)
+
+func (x LogLevel) Enum() *LogLevel {
+	p := new(LogLevel)
+	*p = x
+	return p
+}
+
+func (x LogLevel) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LogLevel) Descriptor() protoreflect.EnumDescriptor {
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[3].Descriptor()
+}
+
+func (LogLevel) Type() protoreflect.EnumType {
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[3]
+}
+
+func (x LogLevel) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LogLevel.Descriptor instead.
+func (LogLevel) EnumDescriptor() ([]byte, []int) {
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{3}
+}
+
 type Severity int32
 
 const (
@@ -222,11 +277,11 @@ func (x Severity) String() string {
 }
 
 func (Severity) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[3].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[4].Descriptor()
 }
 
 func (Severity) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[3]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[4]
 }
 
 func (x Severity) Number() protoreflect.EnumNumber {
@@ -235,7 +290,7 @@ func (x Severity) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Severity.Descriptor instead.
 func (Severity) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{3}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{4}
 }
 
 // Completeness says whether what a snapshot lacks is gone. An incomplete
@@ -279,11 +334,11 @@ func (x Completeness) String() string {
 }
 
 func (Completeness) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[4].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[5].Descriptor()
 }
 
 func (Completeness) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[4]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[5]
 }
 
 func (x Completeness) Number() protoreflect.EnumNumber {
@@ -292,7 +347,7 @@ func (x Completeness) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Completeness.Descriptor instead.
 func (Completeness) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{4}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{5}
 }
 
 type Status int32
@@ -334,11 +389,11 @@ func (x Status) String() string {
 }
 
 func (Status) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[5].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[6].Descriptor()
 }
 
 func (Status) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[5]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[6]
 }
 
 func (x Status) Number() protoreflect.EnumNumber {
@@ -347,7 +402,7 @@ func (x Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Status.Descriptor instead.
 func (Status) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{5}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{6}
 }
 
 type Protocol int32
@@ -383,11 +438,11 @@ func (x Protocol) String() string {
 }
 
 func (Protocol) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[6].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[7].Descriptor()
 }
 
 func (Protocol) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[6]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[7]
 }
 
 func (x Protocol) Number() protoreflect.EnumNumber {
@@ -396,7 +451,7 @@ func (x Protocol) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Protocol.Descriptor instead.
 func (Protocol) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{6}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{7}
 }
 
 type FrontendKind int32
@@ -432,11 +487,11 @@ func (x FrontendKind) String() string {
 }
 
 func (FrontendKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[7].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[8].Descriptor()
 }
 
 func (FrontendKind) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[7]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[8]
 }
 
 func (x FrontendKind) Number() protoreflect.EnumNumber {
@@ -445,7 +500,7 @@ func (x FrontendKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FrontendKind.Descriptor instead.
 func (FrontendKind) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{7}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{8}
 }
 
 // OnEmpty is what happens to a connection when there is no endpoint.
@@ -482,11 +537,11 @@ func (x OnEmpty) String() string {
 }
 
 func (OnEmpty) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[8].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[9].Descriptor()
 }
 
 func (OnEmpty) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[8]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[9]
 }
 
 func (x OnEmpty) Number() protoreflect.EnumNumber {
@@ -495,7 +550,7 @@ func (x OnEmpty) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnEmpty.Descriptor instead.
 func (OnEmpty) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{8}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{9}
 }
 
 type Balance int32
@@ -537,11 +592,11 @@ func (x Balance) String() string {
 }
 
 func (Balance) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[9].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[10].Descriptor()
 }
 
 func (Balance) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[9]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[10]
 }
 
 func (x Balance) Number() protoreflect.EnumNumber {
@@ -550,7 +605,7 @@ func (x Balance) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Balance.Descriptor instead.
 func (Balance) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{9}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{10}
 }
 
 type AffinityKind int32
@@ -583,11 +638,11 @@ func (x AffinityKind) String() string {
 }
 
 func (AffinityKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[10].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[11].Descriptor()
 }
 
 func (AffinityKind) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[10]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[11]
 }
 
 func (x AffinityKind) Number() protoreflect.EnumNumber {
@@ -596,7 +651,7 @@ func (x AffinityKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AffinityKind.Descriptor instead.
 func (AffinityKind) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{10}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{11}
 }
 
 type EndpointState int32
@@ -632,11 +687,11 @@ func (x EndpointState) String() string {
 }
 
 func (EndpointState) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[11].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[12].Descriptor()
 }
 
 func (EndpointState) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[11]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[12]
 }
 
 func (x EndpointState) Number() protoreflect.EnumNumber {
@@ -645,7 +700,7 @@ func (x EndpointState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EndpointState.Descriptor instead.
 func (EndpointState) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{11}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{12}
 }
 
 type RemovalReason int32
@@ -690,11 +745,11 @@ func (x RemovalReason) String() string {
 }
 
 func (RemovalReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[12].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[13].Descriptor()
 }
 
 func (RemovalReason) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[12]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[13]
 }
 
 func (x RemovalReason) Number() protoreflect.EnumNumber {
@@ -703,7 +758,7 @@ func (x RemovalReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RemovalReason.Descriptor instead.
 func (RemovalReason) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{12}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{13}
 }
 
 type HealthState int32
@@ -745,11 +800,11 @@ func (x HealthState) String() string {
 }
 
 func (HealthState) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[13].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[14].Descriptor()
 }
 
 func (HealthState) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[13]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[14]
 }
 
 func (x HealthState) Number() protoreflect.EnumNumber {
@@ -758,7 +813,7 @@ func (x HealthState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HealthState.Descriptor instead.
 func (HealthState) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{13}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{14}
 }
 
 type CleanupScope int32
@@ -794,11 +849,11 @@ func (x CleanupScope) String() string {
 }
 
 func (CleanupScope) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[14].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[15].Descriptor()
 }
 
 func (CleanupScope) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[14]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[15]
 }
 
 func (x CleanupScope) Number() protoreflect.EnumNumber {
@@ -807,7 +862,7 @@ func (x CleanupScope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CleanupScope.Descriptor instead.
 func (CleanupScope) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{14}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{15}
 }
 
 type CleanupResult int32
@@ -852,11 +907,11 @@ func (x CleanupResult) String() string {
 }
 
 func (CleanupResult) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[15].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[16].Descriptor()
 }
 
 func (CleanupResult) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[15]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[16]
 }
 
 func (x CleanupResult) Number() protoreflect.EnumNumber {
@@ -865,7 +920,7 @@ func (x CleanupResult) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CleanupResult.Descriptor instead.
 func (CleanupResult) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{15}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{16}
 }
 
 type ShutdownPolicy int32
@@ -901,11 +956,11 @@ func (x ShutdownPolicy) String() string {
 }
 
 func (ShutdownPolicy) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[16].Descriptor()
+	return file_dataplane_dataplanepb_dataplane_proto_enumTypes[17].Descriptor()
 }
 
 func (ShutdownPolicy) Type() protoreflect.EnumType {
-	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[16]
+	return &file_dataplane_dataplanepb_dataplane_proto_enumTypes[17]
 }
 
 func (x ShutdownPolicy) Number() protoreflect.EnumNumber {
@@ -914,7 +969,7 @@ func (x ShutdownPolicy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ShutdownPolicy.Descriptor instead.
 func (ShutdownPolicy) EnumDescriptor() ([]byte, []int) {
-	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{16}
+	return file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP(), []int{17}
 }
 
 type InfoRequest struct {
@@ -1350,11 +1405,12 @@ func (x *Check) GetRemedy() string {
 
 type ConfigureRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Config        []byte                 `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`                           // JSON, checked against InfoResponse.config_schema
-	RunDir        string                 `protobuf:"bytes,2,opt,name=run_dir,json=runDir,proto3" json:"run_dir,omitempty"`             // for sockets and the like, mode 0700
-	StateDir      string                 `protobuf:"bytes,3,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`       // kept over restarts
-	InstanceId    string                 `protobuf:"bytes,4,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"` // tags every kernel object: several agents may share a kernel
-	Node          string                 `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`                               // name of the node, for people
+	Config        []byte                 `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`                                                          // JSON, checked against InfoResponse.config_schema
+	RunDir        string                 `protobuf:"bytes,2,opt,name=run_dir,json=runDir,proto3" json:"run_dir,omitempty"`                                            // for sockets and the like, mode 0700
+	StateDir      string                 `protobuf:"bytes,3,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`                                      // kept over restarts
+	InstanceId    string                 `protobuf:"bytes,4,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`                                // tags every kernel object: several agents may share a kernel
+	Node          string                 `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`                                                              // name of the node, for people
+	LogLevel      LogLevel               `protobuf:"varint,6,opt,name=log_level,json=logLevel,proto3,enum=fairlead.dataplane.v1.LogLevel" json:"log_level,omitempty"` // the least severe that the host wants to read; also when nothing else changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1422,6 +1478,13 @@ func (x *ConfigureRequest) GetNode() string {
 		return x.Node
 	}
 	return ""
+}
+
+func (x *ConfigureRequest) GetLogLevel() LogLevel {
+	if x != nil {
+		return x.LogLevel
+	}
+	return LogLevel_LOG_LEVEL_UNSPECIFIED
 }
 
 type ConfigureResponse struct {
@@ -2177,7 +2240,8 @@ type Service struct {
 	Affinity      *Affinity              `protobuf:"bytes,5,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	Hosts         []string               `protobuf:"bytes,6,rep,name=hosts,proto3" json:"hosts,omitempty"` // extra HTTP hosts, beside those made of the key
 	Routes        []*Route               `protobuf:"bytes,7,rep,name=routes,proto3" json:"routes,omitempty"`
-	DrainTime     *durationpb.Duration   `protobuf:"bytes,8,opt,name=drain_time,json=drainTime,proto3" json:"drain_time,omitempty"` // of connections to removed endpoints
+	DrainTime     *durationpb.Duration   `protobuf:"bytes,8,opt,name=drain_time,json=drainTime,proto3" json:"drain_time,omitempty"`           // of connections to removed endpoints
+	SinceUnixMs   int64                  `protobuf:"varint,10,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"` // of its registration: the older of two that are new wins; 0: before all others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2266,6 +2330,13 @@ func (x *Service) GetDrainTime() *durationpb.Duration {
 		return x.DrainTime
 	}
 	return nil
+}
+
+func (x *Service) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
 }
 
 type Frontend struct {
@@ -4111,14 +4182,15 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\brequired\x18\x02 \x01(\bR\brequired\x126\n" +
 	"\x06result\x18\x03 \x01(\x0e2\x1e.fairlead.dataplane.v1.VerdictR\x06result\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\x95\x01\n" +
+	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\xd3\x01\n" +
 	"\x10ConfigureRequest\x12\x16\n" +
 	"\x06config\x18\x01 \x01(\fR\x06config\x12\x17\n" +
 	"\arun_dir\x18\x02 \x01(\tR\x06runDir\x12\x1b\n" +
 	"\tstate_dir\x18\x03 \x01(\tR\bstateDir\x12\x1f\n" +
 	"\vinstance_id\x18\x04 \x01(\tR\n" +
 	"instanceId\x12\x12\n" +
-	"\x04node\x18\x05 \x01(\tR\x04node\"X\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\x12<\n" +
+	"\tlog_level\x18\x06 \x01(\x0e2\x1f.fairlead.dataplane.v1.LogLevelR\blogLevel\"X\n" +
 	"\x11ConfigureResponse\x12C\n" +
 	"\vdiagnostics\x18\x01 \x03(\v2!.fairlead.dataplane.v1.DiagnosticR\vdiagnostics\"w\n" +
 	"\n" +
@@ -4177,7 +4249,7 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\n" +
 	"ServiceKey\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x98\x03\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xbc\x03\n" +
 	"\aService\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\rR\x06handle\x123\n" +
 	"\x03key\x18\x02 \x01(\v2!.fairlead.dataplane.v1.ServiceKeyR\x03key\x12=\n" +
@@ -4187,7 +4259,9 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\x05hosts\x18\x06 \x03(\tR\x05hosts\x124\n" +
 	"\x06routes\x18\a \x03(\v2\x1c.fairlead.dataplane.v1.RouteR\x06routes\x128\n" +
 	"\n" +
-	"drain_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\tdrainTimeJ\x04\b\t\x10\n" +
+	"drain_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\tdrainTime\x12\"\n" +
+	"\rsince_unix_ms\x18\n" +
+	" \x01(\x03R\vsinceUnixMsJ\x04\b\t\x10\n" +
 	"\"\xd5\x01\n" +
 	"\bFrontend\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12;\n" +
@@ -4328,7 +4402,13 @@ const file_dataplane_dataplanepb_dataplane_proto_rawDesc = "" +
 	"\x11VERDICT_SUPPORTED\x10\x01\x12\x14\n" +
 	"\x10VERDICT_DEGRADED\x10\x02\x12\x17\n" +
 	"\x13VERDICT_UNSUPPORTED\x10\x03\x12\x18\n" +
-	"\x14VERDICT_INCONCLUSIVE\x10\x04*N\n" +
+	"\x14VERDICT_INCONCLUSIVE\x10\x04*w\n" +
+	"\bLogLevel\x12\x19\n" +
+	"\x15LOG_LEVEL_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fLOG_LEVEL_DEBUG\x10\x01\x12\x12\n" +
+	"\x0eLOG_LEVEL_INFO\x10\x02\x12\x12\n" +
+	"\x0eLOG_LEVEL_WARN\x10\x03\x12\x13\n" +
+	"\x0fLOG_LEVEL_ERROR\x10\x04*N\n" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x01\x12\x12\n" +
@@ -4426,176 +4506,178 @@ func file_dataplane_dataplanepb_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_dataplanepb_dataplane_proto_rawDescData
 }
 
-var file_dataplane_dataplanepb_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
+var file_dataplane_dataplanepb_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 18)
 var file_dataplane_dataplanepb_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_dataplane_dataplanepb_dataplane_proto_goTypes = []any{
 	(Layer)(0),                    // 0: fairlead.dataplane.v1.Layer
 	(Scope)(0),                    // 1: fairlead.dataplane.v1.Scope
 	(Verdict)(0),                  // 2: fairlead.dataplane.v1.Verdict
-	(Severity)(0),                 // 3: fairlead.dataplane.v1.Severity
-	(Completeness)(0),             // 4: fairlead.dataplane.v1.Completeness
-	(Status)(0),                   // 5: fairlead.dataplane.v1.Status
-	(Protocol)(0),                 // 6: fairlead.dataplane.v1.Protocol
-	(FrontendKind)(0),             // 7: fairlead.dataplane.v1.FrontendKind
-	(OnEmpty)(0),                  // 8: fairlead.dataplane.v1.OnEmpty
-	(Balance)(0),                  // 9: fairlead.dataplane.v1.Balance
-	(AffinityKind)(0),             // 10: fairlead.dataplane.v1.AffinityKind
-	(EndpointState)(0),            // 11: fairlead.dataplane.v1.EndpointState
-	(RemovalReason)(0),            // 12: fairlead.dataplane.v1.RemovalReason
-	(HealthState)(0),              // 13: fairlead.dataplane.v1.HealthState
-	(CleanupScope)(0),             // 14: fairlead.dataplane.v1.CleanupScope
-	(CleanupResult)(0),            // 15: fairlead.dataplane.v1.CleanupResult
-	(ShutdownPolicy)(0),           // 16: fairlead.dataplane.v1.ShutdownPolicy
-	(*InfoRequest)(nil),           // 17: fairlead.dataplane.v1.InfoRequest
-	(*InfoResponse)(nil),          // 18: fairlead.dataplane.v1.InfoResponse
-	(*ScopeRule)(nil),             // 19: fairlead.dataplane.v1.ScopeRule
-	(*Limits)(nil),                // 20: fairlead.dataplane.v1.Limits
-	(*ProbeRequest)(nil),          // 21: fairlead.dataplane.v1.ProbeRequest
-	(*ProbeResponse)(nil),         // 22: fairlead.dataplane.v1.ProbeResponse
-	(*Check)(nil),                 // 23: fairlead.dataplane.v1.Check
-	(*ConfigureRequest)(nil),      // 24: fairlead.dataplane.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),     // 25: fairlead.dataplane.v1.ConfigureResponse
-	(*Diagnostic)(nil),            // 26: fairlead.dataplane.v1.Diagnostic
-	(*Session)(nil),               // 27: fairlead.dataplane.v1.Session
-	(*StateRequest)(nil),          // 28: fairlead.dataplane.v1.StateRequest
-	(*StateResponse)(nil),         // 29: fairlead.dataplane.v1.StateResponse
-	(*ReconcileRequest)(nil),      // 30: fairlead.dataplane.v1.ReconcileRequest
-	(*Begin)(nil),                 // 31: fairlead.dataplane.v1.Begin
-	(*Change)(nil),                // 32: fairlead.dataplane.v1.Change
-	(*Commit)(nil),                // 33: fairlead.dataplane.v1.Commit
-	(*ReconcileResponse)(nil),     // 34: fairlead.dataplane.v1.ReconcileResponse
-	(*ServiceStatus)(nil),         // 35: fairlead.dataplane.v1.ServiceStatus
-	(*ServiceKey)(nil),            // 36: fairlead.dataplane.v1.ServiceKey
-	(*Service)(nil),               // 37: fairlead.dataplane.v1.Service
-	(*Frontend)(nil),              // 38: fairlead.dataplane.v1.Frontend
-	(*Affinity)(nil),              // 39: fairlead.dataplane.v1.Affinity
-	(*Route)(nil),                 // 40: fairlead.dataplane.v1.Route
-	(*EndpointGroup)(nil),         // 41: fairlead.dataplane.v1.EndpointGroup
-	(*Endpoint)(nil),              // 42: fairlead.dataplane.v1.Endpoint
-	(*EndpointRemoval)(nil),       // 43: fairlead.dataplane.v1.EndpointRemoval
-	(*ServiceRemoval)(nil),        // 44: fairlead.dataplane.v1.ServiceRemoval
-	(*HealthRequest)(nil),         // 45: fairlead.dataplane.v1.HealthRequest
-	(*HealthResponse)(nil),        // 46: fairlead.dataplane.v1.HealthResponse
-	(*WatchRequest)(nil),          // 47: fairlead.dataplane.v1.WatchRequest
-	(*FlowRequest)(nil),           // 48: fairlead.dataplane.v1.FlowRequest
-	(*WatchResponse)(nil),         // 49: fairlead.dataplane.v1.WatchResponse
-	(*Drift)(nil),                 // 50: fairlead.dataplane.v1.Drift
-	(*ResyncWanted)(nil),          // 51: fairlead.dataplane.v1.ResyncWanted
-	(*Flow)(nil),                  // 52: fairlead.dataplane.v1.Flow
-	(*StatsRequest)(nil),          // 53: fairlead.dataplane.v1.StatsRequest
-	(*StatsResponse)(nil),         // 54: fairlead.dataplane.v1.StatsResponse
-	(*Counter)(nil),               // 55: fairlead.dataplane.v1.Counter
-	(*DrainRequest)(nil),          // 56: fairlead.dataplane.v1.DrainRequest
-	(*DrainResponse)(nil),         // 57: fairlead.dataplane.v1.DrainResponse
-	(*CleanupRequest)(nil),        // 58: fairlead.dataplane.v1.CleanupRequest
-	(*CleanupResponse)(nil),       // 59: fairlead.dataplane.v1.CleanupResponse
-	(*CleanupItem)(nil),           // 60: fairlead.dataplane.v1.CleanupItem
-	(*ShutdownRequest)(nil),       // 61: fairlead.dataplane.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 62: fairlead.dataplane.v1.ShutdownResponse
-	(*FollowRequest)(nil),         // 63: fairlead.dataplane.v1.FollowRequest
-	(*FollowResponse)(nil),        // 64: fairlead.dataplane.v1.FollowResponse
-	(*ReportRequest)(nil),         // 65: fairlead.dataplane.v1.ReportRequest
-	(*ReportResponse)(nil),        // 66: fairlead.dataplane.v1.ReportResponse
-	nil,                           // 67: fairlead.dataplane.v1.Route.HeadersEntry
-	(*durationpb.Duration)(nil),   // 68: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 69: google.protobuf.Timestamp
+	(LogLevel)(0),                 // 3: fairlead.dataplane.v1.LogLevel
+	(Severity)(0),                 // 4: fairlead.dataplane.v1.Severity
+	(Completeness)(0),             // 5: fairlead.dataplane.v1.Completeness
+	(Status)(0),                   // 6: fairlead.dataplane.v1.Status
+	(Protocol)(0),                 // 7: fairlead.dataplane.v1.Protocol
+	(FrontendKind)(0),             // 8: fairlead.dataplane.v1.FrontendKind
+	(OnEmpty)(0),                  // 9: fairlead.dataplane.v1.OnEmpty
+	(Balance)(0),                  // 10: fairlead.dataplane.v1.Balance
+	(AffinityKind)(0),             // 11: fairlead.dataplane.v1.AffinityKind
+	(EndpointState)(0),            // 12: fairlead.dataplane.v1.EndpointState
+	(RemovalReason)(0),            // 13: fairlead.dataplane.v1.RemovalReason
+	(HealthState)(0),              // 14: fairlead.dataplane.v1.HealthState
+	(CleanupScope)(0),             // 15: fairlead.dataplane.v1.CleanupScope
+	(CleanupResult)(0),            // 16: fairlead.dataplane.v1.CleanupResult
+	(ShutdownPolicy)(0),           // 17: fairlead.dataplane.v1.ShutdownPolicy
+	(*InfoRequest)(nil),           // 18: fairlead.dataplane.v1.InfoRequest
+	(*InfoResponse)(nil),          // 19: fairlead.dataplane.v1.InfoResponse
+	(*ScopeRule)(nil),             // 20: fairlead.dataplane.v1.ScopeRule
+	(*Limits)(nil),                // 21: fairlead.dataplane.v1.Limits
+	(*ProbeRequest)(nil),          // 22: fairlead.dataplane.v1.ProbeRequest
+	(*ProbeResponse)(nil),         // 23: fairlead.dataplane.v1.ProbeResponse
+	(*Check)(nil),                 // 24: fairlead.dataplane.v1.Check
+	(*ConfigureRequest)(nil),      // 25: fairlead.dataplane.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),     // 26: fairlead.dataplane.v1.ConfigureResponse
+	(*Diagnostic)(nil),            // 27: fairlead.dataplane.v1.Diagnostic
+	(*Session)(nil),               // 28: fairlead.dataplane.v1.Session
+	(*StateRequest)(nil),          // 29: fairlead.dataplane.v1.StateRequest
+	(*StateResponse)(nil),         // 30: fairlead.dataplane.v1.StateResponse
+	(*ReconcileRequest)(nil),      // 31: fairlead.dataplane.v1.ReconcileRequest
+	(*Begin)(nil),                 // 32: fairlead.dataplane.v1.Begin
+	(*Change)(nil),                // 33: fairlead.dataplane.v1.Change
+	(*Commit)(nil),                // 34: fairlead.dataplane.v1.Commit
+	(*ReconcileResponse)(nil),     // 35: fairlead.dataplane.v1.ReconcileResponse
+	(*ServiceStatus)(nil),         // 36: fairlead.dataplane.v1.ServiceStatus
+	(*ServiceKey)(nil),            // 37: fairlead.dataplane.v1.ServiceKey
+	(*Service)(nil),               // 38: fairlead.dataplane.v1.Service
+	(*Frontend)(nil),              // 39: fairlead.dataplane.v1.Frontend
+	(*Affinity)(nil),              // 40: fairlead.dataplane.v1.Affinity
+	(*Route)(nil),                 // 41: fairlead.dataplane.v1.Route
+	(*EndpointGroup)(nil),         // 42: fairlead.dataplane.v1.EndpointGroup
+	(*Endpoint)(nil),              // 43: fairlead.dataplane.v1.Endpoint
+	(*EndpointRemoval)(nil),       // 44: fairlead.dataplane.v1.EndpointRemoval
+	(*ServiceRemoval)(nil),        // 45: fairlead.dataplane.v1.ServiceRemoval
+	(*HealthRequest)(nil),         // 46: fairlead.dataplane.v1.HealthRequest
+	(*HealthResponse)(nil),        // 47: fairlead.dataplane.v1.HealthResponse
+	(*WatchRequest)(nil),          // 48: fairlead.dataplane.v1.WatchRequest
+	(*FlowRequest)(nil),           // 49: fairlead.dataplane.v1.FlowRequest
+	(*WatchResponse)(nil),         // 50: fairlead.dataplane.v1.WatchResponse
+	(*Drift)(nil),                 // 51: fairlead.dataplane.v1.Drift
+	(*ResyncWanted)(nil),          // 52: fairlead.dataplane.v1.ResyncWanted
+	(*Flow)(nil),                  // 53: fairlead.dataplane.v1.Flow
+	(*StatsRequest)(nil),          // 54: fairlead.dataplane.v1.StatsRequest
+	(*StatsResponse)(nil),         // 55: fairlead.dataplane.v1.StatsResponse
+	(*Counter)(nil),               // 56: fairlead.dataplane.v1.Counter
+	(*DrainRequest)(nil),          // 57: fairlead.dataplane.v1.DrainRequest
+	(*DrainResponse)(nil),         // 58: fairlead.dataplane.v1.DrainResponse
+	(*CleanupRequest)(nil),        // 59: fairlead.dataplane.v1.CleanupRequest
+	(*CleanupResponse)(nil),       // 60: fairlead.dataplane.v1.CleanupResponse
+	(*CleanupItem)(nil),           // 61: fairlead.dataplane.v1.CleanupItem
+	(*ShutdownRequest)(nil),       // 62: fairlead.dataplane.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 63: fairlead.dataplane.v1.ShutdownResponse
+	(*FollowRequest)(nil),         // 64: fairlead.dataplane.v1.FollowRequest
+	(*FollowResponse)(nil),        // 65: fairlead.dataplane.v1.FollowResponse
+	(*ReportRequest)(nil),         // 66: fairlead.dataplane.v1.ReportRequest
+	(*ReportResponse)(nil),        // 67: fairlead.dataplane.v1.ReportResponse
+	nil,                           // 68: fairlead.dataplane.v1.Route.HeadersEntry
+	(*durationpb.Duration)(nil),   // 69: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 70: google.protobuf.Timestamp
 }
 var file_dataplane_dataplanepb_dataplane_proto_depIdxs = []int32{
 	0,  // 0: fairlead.dataplane.v1.InfoResponse.layers:type_name -> fairlead.dataplane.v1.Layer
 	1,  // 1: fairlead.dataplane.v1.InfoResponse.scopes:type_name -> fairlead.dataplane.v1.Scope
-	20, // 2: fairlead.dataplane.v1.InfoResponse.limits:type_name -> fairlead.dataplane.v1.Limits
-	19, // 3: fairlead.dataplane.v1.InfoResponse.scope_rules:type_name -> fairlead.dataplane.v1.ScopeRule
+	21, // 2: fairlead.dataplane.v1.InfoResponse.limits:type_name -> fairlead.dataplane.v1.Limits
+	20, // 3: fairlead.dataplane.v1.InfoResponse.scope_rules:type_name -> fairlead.dataplane.v1.ScopeRule
 	1,  // 4: fairlead.dataplane.v1.ScopeRule.scopes:type_name -> fairlead.dataplane.v1.Scope
 	2,  // 5: fairlead.dataplane.v1.ProbeResponse.verdict:type_name -> fairlead.dataplane.v1.Verdict
-	23, // 6: fairlead.dataplane.v1.ProbeResponse.checks:type_name -> fairlead.dataplane.v1.Check
+	24, // 6: fairlead.dataplane.v1.ProbeResponse.checks:type_name -> fairlead.dataplane.v1.Check
 	2,  // 7: fairlead.dataplane.v1.Check.result:type_name -> fairlead.dataplane.v1.Verdict
-	26, // 8: fairlead.dataplane.v1.ConfigureResponse.diagnostics:type_name -> fairlead.dataplane.v1.Diagnostic
-	3,  // 9: fairlead.dataplane.v1.Diagnostic.severity:type_name -> fairlead.dataplane.v1.Severity
-	27, // 10: fairlead.dataplane.v1.StateResponse.session:type_name -> fairlead.dataplane.v1.Session
-	31, // 11: fairlead.dataplane.v1.ReconcileRequest.begin:type_name -> fairlead.dataplane.v1.Begin
-	32, // 12: fairlead.dataplane.v1.ReconcileRequest.change:type_name -> fairlead.dataplane.v1.Change
-	33, // 13: fairlead.dataplane.v1.ReconcileRequest.commit:type_name -> fairlead.dataplane.v1.Commit
-	27, // 14: fairlead.dataplane.v1.Begin.session:type_name -> fairlead.dataplane.v1.Session
-	4,  // 15: fairlead.dataplane.v1.Begin.completeness:type_name -> fairlead.dataplane.v1.Completeness
-	37, // 16: fairlead.dataplane.v1.Change.services:type_name -> fairlead.dataplane.v1.Service
-	41, // 17: fairlead.dataplane.v1.Change.endpoints:type_name -> fairlead.dataplane.v1.EndpointGroup
-	43, // 18: fairlead.dataplane.v1.Change.removed_endpoints:type_name -> fairlead.dataplane.v1.EndpointRemoval
-	44, // 19: fairlead.dataplane.v1.Change.removed_services:type_name -> fairlead.dataplane.v1.ServiceRemoval
-	35, // 20: fairlead.dataplane.v1.ReconcileResponse.statuses:type_name -> fairlead.dataplane.v1.ServiceStatus
-	36, // 21: fairlead.dataplane.v1.ServiceStatus.service:type_name -> fairlead.dataplane.v1.ServiceKey
-	5,  // 22: fairlead.dataplane.v1.ServiceStatus.status:type_name -> fairlead.dataplane.v1.Status
-	36, // 23: fairlead.dataplane.v1.Service.key:type_name -> fairlead.dataplane.v1.ServiceKey
-	38, // 24: fairlead.dataplane.v1.Service.frontends:type_name -> fairlead.dataplane.v1.Frontend
-	9,  // 25: fairlead.dataplane.v1.Service.balance:type_name -> fairlead.dataplane.v1.Balance
-	39, // 26: fairlead.dataplane.v1.Service.affinity:type_name -> fairlead.dataplane.v1.Affinity
-	40, // 27: fairlead.dataplane.v1.Service.routes:type_name -> fairlead.dataplane.v1.Route
-	68, // 28: fairlead.dataplane.v1.Service.drain_time:type_name -> google.protobuf.Duration
-	6,  // 29: fairlead.dataplane.v1.Frontend.protocol:type_name -> fairlead.dataplane.v1.Protocol
-	7,  // 30: fairlead.dataplane.v1.Frontend.kind:type_name -> fairlead.dataplane.v1.FrontendKind
-	8,  // 31: fairlead.dataplane.v1.Frontend.on_empty:type_name -> fairlead.dataplane.v1.OnEmpty
-	10, // 32: fairlead.dataplane.v1.Affinity.kind:type_name -> fairlead.dataplane.v1.AffinityKind
-	68, // 33: fairlead.dataplane.v1.Affinity.ttl:type_name -> google.protobuf.Duration
-	67, // 34: fairlead.dataplane.v1.Route.headers:type_name -> fairlead.dataplane.v1.Route.HeadersEntry
-	42, // 35: fairlead.dataplane.v1.EndpointGroup.endpoints:type_name -> fairlead.dataplane.v1.Endpoint
-	11, // 36: fairlead.dataplane.v1.Endpoint.state:type_name -> fairlead.dataplane.v1.EndpointState
-	69, // 37: fairlead.dataplane.v1.Endpoint.drain_until:type_name -> google.protobuf.Timestamp
-	12, // 38: fairlead.dataplane.v1.EndpointRemoval.reason:type_name -> fairlead.dataplane.v1.RemovalReason
-	69, // 39: fairlead.dataplane.v1.EndpointRemoval.suspected_since:type_name -> google.protobuf.Timestamp
-	13, // 40: fairlead.dataplane.v1.HealthResponse.state:type_name -> fairlead.dataplane.v1.HealthState
-	48, // 41: fairlead.dataplane.v1.WatchRequest.flows:type_name -> fairlead.dataplane.v1.FlowRequest
-	46, // 42: fairlead.dataplane.v1.WatchResponse.health:type_name -> fairlead.dataplane.v1.HealthResponse
-	35, // 43: fairlead.dataplane.v1.WatchResponse.status:type_name -> fairlead.dataplane.v1.ServiceStatus
-	50, // 44: fairlead.dataplane.v1.WatchResponse.drift:type_name -> fairlead.dataplane.v1.Drift
-	51, // 45: fairlead.dataplane.v1.WatchResponse.resync:type_name -> fairlead.dataplane.v1.ResyncWanted
-	52, // 46: fairlead.dataplane.v1.WatchResponse.flow:type_name -> fairlead.dataplane.v1.Flow
-	69, // 47: fairlead.dataplane.v1.Flow.at:type_name -> google.protobuf.Timestamp
-	36, // 48: fairlead.dataplane.v1.Flow.service:type_name -> fairlead.dataplane.v1.ServiceKey
-	6,  // 49: fairlead.dataplane.v1.Flow.protocol:type_name -> fairlead.dataplane.v1.Protocol
-	55, // 50: fairlead.dataplane.v1.StatsResponse.counters:type_name -> fairlead.dataplane.v1.Counter
-	36, // 51: fairlead.dataplane.v1.Counter.service:type_name -> fairlead.dataplane.v1.ServiceKey
-	68, // 52: fairlead.dataplane.v1.DrainRequest.deadline:type_name -> google.protobuf.Duration
-	14, // 53: fairlead.dataplane.v1.CleanupRequest.scope:type_name -> fairlead.dataplane.v1.CleanupScope
-	60, // 54: fairlead.dataplane.v1.CleanupResponse.items:type_name -> fairlead.dataplane.v1.CleanupItem
-	15, // 55: fairlead.dataplane.v1.CleanupItem.result:type_name -> fairlead.dataplane.v1.CleanupResult
-	16, // 56: fairlead.dataplane.v1.ShutdownRequest.policy:type_name -> fairlead.dataplane.v1.ShutdownPolicy
-	18, // 57: fairlead.dataplane.v1.FollowRequest.info:type_name -> fairlead.dataplane.v1.InfoResponse
-	29, // 58: fairlead.dataplane.v1.FollowRequest.state:type_name -> fairlead.dataplane.v1.StateResponse
-	31, // 59: fairlead.dataplane.v1.FollowResponse.begin:type_name -> fairlead.dataplane.v1.Begin
-	32, // 60: fairlead.dataplane.v1.FollowResponse.change:type_name -> fairlead.dataplane.v1.Change
-	33, // 61: fairlead.dataplane.v1.FollowResponse.commit:type_name -> fairlead.dataplane.v1.Commit
-	34, // 62: fairlead.dataplane.v1.ReportRequest.result:type_name -> fairlead.dataplane.v1.ReconcileResponse
-	46, // 63: fairlead.dataplane.v1.ReportRequest.health:type_name -> fairlead.dataplane.v1.HealthResponse
-	17, // 64: fairlead.dataplane.v1.DataPlaneProvider.Info:input_type -> fairlead.dataplane.v1.InfoRequest
-	21, // 65: fairlead.dataplane.v1.DataPlaneProvider.Probe:input_type -> fairlead.dataplane.v1.ProbeRequest
-	24, // 66: fairlead.dataplane.v1.DataPlaneProvider.Configure:input_type -> fairlead.dataplane.v1.ConfigureRequest
-	28, // 67: fairlead.dataplane.v1.DataPlaneProvider.State:input_type -> fairlead.dataplane.v1.StateRequest
-	30, // 68: fairlead.dataplane.v1.DataPlaneProvider.Reconcile:input_type -> fairlead.dataplane.v1.ReconcileRequest
-	45, // 69: fairlead.dataplane.v1.DataPlaneProvider.Health:input_type -> fairlead.dataplane.v1.HealthRequest
-	47, // 70: fairlead.dataplane.v1.DataPlaneProvider.Watch:input_type -> fairlead.dataplane.v1.WatchRequest
-	53, // 71: fairlead.dataplane.v1.DataPlaneProvider.Stats:input_type -> fairlead.dataplane.v1.StatsRequest
-	56, // 72: fairlead.dataplane.v1.DataPlaneProvider.Drain:input_type -> fairlead.dataplane.v1.DrainRequest
-	58, // 73: fairlead.dataplane.v1.DataPlaneProvider.Cleanup:input_type -> fairlead.dataplane.v1.CleanupRequest
-	61, // 74: fairlead.dataplane.v1.DataPlaneProvider.Shutdown:input_type -> fairlead.dataplane.v1.ShutdownRequest
-	63, // 75: fairlead.dataplane.v1.SnapshotSource.Follow:input_type -> fairlead.dataplane.v1.FollowRequest
-	65, // 76: fairlead.dataplane.v1.SnapshotSource.Report:input_type -> fairlead.dataplane.v1.ReportRequest
-	18, // 77: fairlead.dataplane.v1.DataPlaneProvider.Info:output_type -> fairlead.dataplane.v1.InfoResponse
-	22, // 78: fairlead.dataplane.v1.DataPlaneProvider.Probe:output_type -> fairlead.dataplane.v1.ProbeResponse
-	25, // 79: fairlead.dataplane.v1.DataPlaneProvider.Configure:output_type -> fairlead.dataplane.v1.ConfigureResponse
-	29, // 80: fairlead.dataplane.v1.DataPlaneProvider.State:output_type -> fairlead.dataplane.v1.StateResponse
-	34, // 81: fairlead.dataplane.v1.DataPlaneProvider.Reconcile:output_type -> fairlead.dataplane.v1.ReconcileResponse
-	46, // 82: fairlead.dataplane.v1.DataPlaneProvider.Health:output_type -> fairlead.dataplane.v1.HealthResponse
-	49, // 83: fairlead.dataplane.v1.DataPlaneProvider.Watch:output_type -> fairlead.dataplane.v1.WatchResponse
-	54, // 84: fairlead.dataplane.v1.DataPlaneProvider.Stats:output_type -> fairlead.dataplane.v1.StatsResponse
-	57, // 85: fairlead.dataplane.v1.DataPlaneProvider.Drain:output_type -> fairlead.dataplane.v1.DrainResponse
-	59, // 86: fairlead.dataplane.v1.DataPlaneProvider.Cleanup:output_type -> fairlead.dataplane.v1.CleanupResponse
-	62, // 87: fairlead.dataplane.v1.DataPlaneProvider.Shutdown:output_type -> fairlead.dataplane.v1.ShutdownResponse
-	64, // 88: fairlead.dataplane.v1.SnapshotSource.Follow:output_type -> fairlead.dataplane.v1.FollowResponse
-	66, // 89: fairlead.dataplane.v1.SnapshotSource.Report:output_type -> fairlead.dataplane.v1.ReportResponse
-	77, // [77:90] is the sub-list for method output_type
-	64, // [64:77] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	3,  // 8: fairlead.dataplane.v1.ConfigureRequest.log_level:type_name -> fairlead.dataplane.v1.LogLevel
+	27, // 9: fairlead.dataplane.v1.ConfigureResponse.diagnostics:type_name -> fairlead.dataplane.v1.Diagnostic
+	4,  // 10: fairlead.dataplane.v1.Diagnostic.severity:type_name -> fairlead.dataplane.v1.Severity
+	28, // 11: fairlead.dataplane.v1.StateResponse.session:type_name -> fairlead.dataplane.v1.Session
+	32, // 12: fairlead.dataplane.v1.ReconcileRequest.begin:type_name -> fairlead.dataplane.v1.Begin
+	33, // 13: fairlead.dataplane.v1.ReconcileRequest.change:type_name -> fairlead.dataplane.v1.Change
+	34, // 14: fairlead.dataplane.v1.ReconcileRequest.commit:type_name -> fairlead.dataplane.v1.Commit
+	28, // 15: fairlead.dataplane.v1.Begin.session:type_name -> fairlead.dataplane.v1.Session
+	5,  // 16: fairlead.dataplane.v1.Begin.completeness:type_name -> fairlead.dataplane.v1.Completeness
+	38, // 17: fairlead.dataplane.v1.Change.services:type_name -> fairlead.dataplane.v1.Service
+	42, // 18: fairlead.dataplane.v1.Change.endpoints:type_name -> fairlead.dataplane.v1.EndpointGroup
+	44, // 19: fairlead.dataplane.v1.Change.removed_endpoints:type_name -> fairlead.dataplane.v1.EndpointRemoval
+	45, // 20: fairlead.dataplane.v1.Change.removed_services:type_name -> fairlead.dataplane.v1.ServiceRemoval
+	36, // 21: fairlead.dataplane.v1.ReconcileResponse.statuses:type_name -> fairlead.dataplane.v1.ServiceStatus
+	37, // 22: fairlead.dataplane.v1.ServiceStatus.service:type_name -> fairlead.dataplane.v1.ServiceKey
+	6,  // 23: fairlead.dataplane.v1.ServiceStatus.status:type_name -> fairlead.dataplane.v1.Status
+	37, // 24: fairlead.dataplane.v1.Service.key:type_name -> fairlead.dataplane.v1.ServiceKey
+	39, // 25: fairlead.dataplane.v1.Service.frontends:type_name -> fairlead.dataplane.v1.Frontend
+	10, // 26: fairlead.dataplane.v1.Service.balance:type_name -> fairlead.dataplane.v1.Balance
+	40, // 27: fairlead.dataplane.v1.Service.affinity:type_name -> fairlead.dataplane.v1.Affinity
+	41, // 28: fairlead.dataplane.v1.Service.routes:type_name -> fairlead.dataplane.v1.Route
+	69, // 29: fairlead.dataplane.v1.Service.drain_time:type_name -> google.protobuf.Duration
+	7,  // 30: fairlead.dataplane.v1.Frontend.protocol:type_name -> fairlead.dataplane.v1.Protocol
+	8,  // 31: fairlead.dataplane.v1.Frontend.kind:type_name -> fairlead.dataplane.v1.FrontendKind
+	9,  // 32: fairlead.dataplane.v1.Frontend.on_empty:type_name -> fairlead.dataplane.v1.OnEmpty
+	11, // 33: fairlead.dataplane.v1.Affinity.kind:type_name -> fairlead.dataplane.v1.AffinityKind
+	69, // 34: fairlead.dataplane.v1.Affinity.ttl:type_name -> google.protobuf.Duration
+	68, // 35: fairlead.dataplane.v1.Route.headers:type_name -> fairlead.dataplane.v1.Route.HeadersEntry
+	43, // 36: fairlead.dataplane.v1.EndpointGroup.endpoints:type_name -> fairlead.dataplane.v1.Endpoint
+	12, // 37: fairlead.dataplane.v1.Endpoint.state:type_name -> fairlead.dataplane.v1.EndpointState
+	70, // 38: fairlead.dataplane.v1.Endpoint.drain_until:type_name -> google.protobuf.Timestamp
+	13, // 39: fairlead.dataplane.v1.EndpointRemoval.reason:type_name -> fairlead.dataplane.v1.RemovalReason
+	70, // 40: fairlead.dataplane.v1.EndpointRemoval.suspected_since:type_name -> google.protobuf.Timestamp
+	14, // 41: fairlead.dataplane.v1.HealthResponse.state:type_name -> fairlead.dataplane.v1.HealthState
+	49, // 42: fairlead.dataplane.v1.WatchRequest.flows:type_name -> fairlead.dataplane.v1.FlowRequest
+	47, // 43: fairlead.dataplane.v1.WatchResponse.health:type_name -> fairlead.dataplane.v1.HealthResponse
+	36, // 44: fairlead.dataplane.v1.WatchResponse.status:type_name -> fairlead.dataplane.v1.ServiceStatus
+	51, // 45: fairlead.dataplane.v1.WatchResponse.drift:type_name -> fairlead.dataplane.v1.Drift
+	52, // 46: fairlead.dataplane.v1.WatchResponse.resync:type_name -> fairlead.dataplane.v1.ResyncWanted
+	53, // 47: fairlead.dataplane.v1.WatchResponse.flow:type_name -> fairlead.dataplane.v1.Flow
+	70, // 48: fairlead.dataplane.v1.Flow.at:type_name -> google.protobuf.Timestamp
+	37, // 49: fairlead.dataplane.v1.Flow.service:type_name -> fairlead.dataplane.v1.ServiceKey
+	7,  // 50: fairlead.dataplane.v1.Flow.protocol:type_name -> fairlead.dataplane.v1.Protocol
+	56, // 51: fairlead.dataplane.v1.StatsResponse.counters:type_name -> fairlead.dataplane.v1.Counter
+	37, // 52: fairlead.dataplane.v1.Counter.service:type_name -> fairlead.dataplane.v1.ServiceKey
+	69, // 53: fairlead.dataplane.v1.DrainRequest.deadline:type_name -> google.protobuf.Duration
+	15, // 54: fairlead.dataplane.v1.CleanupRequest.scope:type_name -> fairlead.dataplane.v1.CleanupScope
+	61, // 55: fairlead.dataplane.v1.CleanupResponse.items:type_name -> fairlead.dataplane.v1.CleanupItem
+	16, // 56: fairlead.dataplane.v1.CleanupItem.result:type_name -> fairlead.dataplane.v1.CleanupResult
+	17, // 57: fairlead.dataplane.v1.ShutdownRequest.policy:type_name -> fairlead.dataplane.v1.ShutdownPolicy
+	19, // 58: fairlead.dataplane.v1.FollowRequest.info:type_name -> fairlead.dataplane.v1.InfoResponse
+	30, // 59: fairlead.dataplane.v1.FollowRequest.state:type_name -> fairlead.dataplane.v1.StateResponse
+	32, // 60: fairlead.dataplane.v1.FollowResponse.begin:type_name -> fairlead.dataplane.v1.Begin
+	33, // 61: fairlead.dataplane.v1.FollowResponse.change:type_name -> fairlead.dataplane.v1.Change
+	34, // 62: fairlead.dataplane.v1.FollowResponse.commit:type_name -> fairlead.dataplane.v1.Commit
+	35, // 63: fairlead.dataplane.v1.ReportRequest.result:type_name -> fairlead.dataplane.v1.ReconcileResponse
+	47, // 64: fairlead.dataplane.v1.ReportRequest.health:type_name -> fairlead.dataplane.v1.HealthResponse
+	18, // 65: fairlead.dataplane.v1.DataPlaneProvider.Info:input_type -> fairlead.dataplane.v1.InfoRequest
+	22, // 66: fairlead.dataplane.v1.DataPlaneProvider.Probe:input_type -> fairlead.dataplane.v1.ProbeRequest
+	25, // 67: fairlead.dataplane.v1.DataPlaneProvider.Configure:input_type -> fairlead.dataplane.v1.ConfigureRequest
+	29, // 68: fairlead.dataplane.v1.DataPlaneProvider.State:input_type -> fairlead.dataplane.v1.StateRequest
+	31, // 69: fairlead.dataplane.v1.DataPlaneProvider.Reconcile:input_type -> fairlead.dataplane.v1.ReconcileRequest
+	46, // 70: fairlead.dataplane.v1.DataPlaneProvider.Health:input_type -> fairlead.dataplane.v1.HealthRequest
+	48, // 71: fairlead.dataplane.v1.DataPlaneProvider.Watch:input_type -> fairlead.dataplane.v1.WatchRequest
+	54, // 72: fairlead.dataplane.v1.DataPlaneProvider.Stats:input_type -> fairlead.dataplane.v1.StatsRequest
+	57, // 73: fairlead.dataplane.v1.DataPlaneProvider.Drain:input_type -> fairlead.dataplane.v1.DrainRequest
+	59, // 74: fairlead.dataplane.v1.DataPlaneProvider.Cleanup:input_type -> fairlead.dataplane.v1.CleanupRequest
+	62, // 75: fairlead.dataplane.v1.DataPlaneProvider.Shutdown:input_type -> fairlead.dataplane.v1.ShutdownRequest
+	64, // 76: fairlead.dataplane.v1.SnapshotSource.Follow:input_type -> fairlead.dataplane.v1.FollowRequest
+	66, // 77: fairlead.dataplane.v1.SnapshotSource.Report:input_type -> fairlead.dataplane.v1.ReportRequest
+	19, // 78: fairlead.dataplane.v1.DataPlaneProvider.Info:output_type -> fairlead.dataplane.v1.InfoResponse
+	23, // 79: fairlead.dataplane.v1.DataPlaneProvider.Probe:output_type -> fairlead.dataplane.v1.ProbeResponse
+	26, // 80: fairlead.dataplane.v1.DataPlaneProvider.Configure:output_type -> fairlead.dataplane.v1.ConfigureResponse
+	30, // 81: fairlead.dataplane.v1.DataPlaneProvider.State:output_type -> fairlead.dataplane.v1.StateResponse
+	35, // 82: fairlead.dataplane.v1.DataPlaneProvider.Reconcile:output_type -> fairlead.dataplane.v1.ReconcileResponse
+	47, // 83: fairlead.dataplane.v1.DataPlaneProvider.Health:output_type -> fairlead.dataplane.v1.HealthResponse
+	50, // 84: fairlead.dataplane.v1.DataPlaneProvider.Watch:output_type -> fairlead.dataplane.v1.WatchResponse
+	55, // 85: fairlead.dataplane.v1.DataPlaneProvider.Stats:output_type -> fairlead.dataplane.v1.StatsResponse
+	58, // 86: fairlead.dataplane.v1.DataPlaneProvider.Drain:output_type -> fairlead.dataplane.v1.DrainResponse
+	60, // 87: fairlead.dataplane.v1.DataPlaneProvider.Cleanup:output_type -> fairlead.dataplane.v1.CleanupResponse
+	63, // 88: fairlead.dataplane.v1.DataPlaneProvider.Shutdown:output_type -> fairlead.dataplane.v1.ShutdownResponse
+	65, // 89: fairlead.dataplane.v1.SnapshotSource.Follow:output_type -> fairlead.dataplane.v1.FollowResponse
+	67, // 90: fairlead.dataplane.v1.SnapshotSource.Report:output_type -> fairlead.dataplane.v1.ReportResponse
+	78, // [78:91] is the sub-list for method output_type
+	65, // [65:78] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_dataplanepb_dataplane_proto_init() }
@@ -4626,7 +4708,7 @@ func file_dataplane_dataplanepb_dataplane_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_dataplanepb_dataplane_proto_rawDesc), len(file_dataplane_dataplanepb_dataplane_proto_rawDesc)),
-			NumEnums:      17,
+			NumEnums:      18,
 			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   2,

@@ -25,8 +25,9 @@ import (
 type kernel struct {
 	dir      string // "": in memory
 	instance string
-	objects  map[dataplane.Key]object
-	known    bool // objects are all there is, by this process's own work
+	services *dataplane.Editor        // programmed by this process
+	found    map[dataplane.Key]string // what others had programmed, as text
+	known    bool                     // these are all there is, by this process's own work
 }
 
 // freshFile is a file that is being written, before it gets its name.
@@ -54,7 +55,29 @@ func (o object) endpoints() int {
 }
 
 func newKernel(dir string) *kernel {
-	return &kernel{dir: dir, objects: make(map[dataplane.Key]object), known: dir == ""}
+	k := &kernel{dir: dir, known: dir == ""}
+	k.clear()
+	return k
+}
+
+func (k *kernel) clear() {
+	k.services, k.found = (&dataplane.Snapshot{}).Edit(), make(map[dataplane.Key]string)
+}
+
+// object is what is programmed for a service, if anything is.
+func (k *kernel) object(key dataplane.Key) (o object, there bool) {
+	o.svc = k.services.Service(key)
+	o.text, there = k.found[key]
+	return o, there || o.svc != nil
+}
+
+func (k *kernel) set(key dataplane.Key, svc *dataplane.Service) {
+	delete(k.found, key)
+	if svc != nil {
+		k.services.Set(svc)
+	} else {
+		k.services.Delete(key)
+	}
 }
 
 func (k *kernel) check() error {
@@ -75,10 +98,10 @@ func (k *kernel) open(instance string) dataplane.State {
 		return dataplane.State{}
 	}
 	k.known = false
-	k.objects = make(map[dataplane.Key]object)
+	k.clear()
 	for name, text := range k.files(instance) {
 		if key, err := keyOf(name); err == nil {
-			k.objects[key] = object{text: text}
+			k.found[key] = text
 		}
 	}
 	var s dataplane.State
@@ -90,12 +113,17 @@ func (k *kernel) open(instance string) dataplane.State {
 }
 
 func (k *kernel) keys() []dataplane.Key {
-	return slices.SortedFunc(maps.Keys(k.objects), func(a, b dataplane.Key) int { return strings.Compare(a.String(), b.String()) })
+	keys := slices.Collect(maps.Keys(k.found))
+	for svc := range k.services.Services() {
+		keys = append(keys, svc.Key)
+	}
+	slices.SortFunc(keys, func(a, b dataplane.Key) int { return strings.Compare(a.String(), b.String()) })
+	return keys
 }
 
 // put programs or removes a service and reports whether that changed anything.
 func (k *kernel) put(key dataplane.Key, svc *dataplane.Service) (changed bool, err error) {
-	was, had := k.objects[key]
+	was, had := k.object(key)
 	switch {
 	case svc == nil && !had, had && svc != nil && was.svc == svc:
 		return false, nil
@@ -103,18 +131,18 @@ func (k *kernel) put(key dataplane.Key, svc *dataplane.Service) (changed bool, e
 		if err := k.remove(serviceFile(key)); err != nil {
 			return false, err
 		}
-		delete(k.objects, key)
+		k.set(key, nil)
 		return true, nil
 	}
 	is := object{svc: svc}
 	if had && was.String() == is.String() {
-		k.objects[key] = is
+		k.set(key, svc)
 		return false, nil
 	}
 	if err := k.write(serviceFile(key), is.String); err != nil {
 		return false, err
 	}
-	k.objects[key] = is
+	k.set(key, svc)
 	return true, nil
 }
 
@@ -186,7 +214,8 @@ func (k *kernel) cleanup(what dataplane.CleanupOptions) []dataplane.CleanupItem 
 			_ = os.Remove(filepath.Join(k.dir, entry.Name(), freshFile)) // of a process that was killed
 			_ = os.Remove(filepath.Join(k.dir, entry.Name()))            // stays if something else is in it
 			if instance == k.instance {
-				k.objects, k.known = make(map[dataplane.Key]object), false
+				k.clear()
+				k.known = false
 			}
 		}
 	}
@@ -220,7 +249,7 @@ func (k *kernel) cleanupMemory(what dataplane.CleanupOptions) []dataplane.Cleanu
 		case what.DryRun:
 			item.Result = dataplane.WouldRemove
 		default:
-			delete(k.objects, key)
+			k.set(key, nil)
 		}
 		items = append(items, item)
 	}
@@ -230,7 +259,8 @@ func (k *kernel) cleanupMemory(what dataplane.CleanupOptions) []dataplane.Cleanu
 func (k *kernel) String() string {
 	var b strings.Builder
 	for _, key := range k.keys() {
-		b.WriteString(k.objects[key].String())
+		o, _ := k.object(key)
+		b.WriteString(o.String())
 	}
 	return b.String()
 }

@@ -110,7 +110,7 @@ func (p *Provider) played(at time.Time) []dataplane.Flow {
 	player := dataplane.Process{PID: 4711, Name: "player", Cgroup: "/fake", CgroupID: 1}
 	var out []dataplane.Flow
 	for _, k := range p.kernel.keys() {
-		svc := p.kernel.objects[k].svc
+		svc := p.kernel.services.Service(k)
 		if svc == nil || len(svc.Frontends) == 0 {
 			continue
 		}
@@ -143,7 +143,8 @@ func (p *Provider) count() []dataplane.Counter {
 	out := make([]dataplane.Counter, 0, 1+len(programmed)+len(p.counters))
 	out = append(out, dataplane.Counter{Name: dataplane.GaugeServices, Value: uint64(len(programmed))})
 	for _, k := range programmed {
-		out = append(out, dataplane.Counter{Service: k, Name: dataplane.GaugeEndpoints, Value: uint64(p.kernel.objects[k].endpoints())})
+		o, _ := p.kernel.object(k)
+		out = append(out, dataplane.Counter{Service: k, Name: dataplane.GaugeEndpoints, Value: uint64(o.endpoints())})
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(p.counters), func(a, b dataplane.Key) int { return cmp.Compare(a.String(), b.String()) }) {
 		out = append(out, dataplane.Counter{Service: k, Name: "connections", Value: p.counters[k]})

@@ -23,8 +23,8 @@ func childSocket(getenv func(string) string) (*socket, error) {
 	dir, own := getenv(handshake.EnvSocketDir), ""
 	if dir == "" {
 		var err error
-		if dir, err = os.MkdirTemp("", "fairlead-dataplane-"); err != nil {
-			return nil, fmt.Errorf("cannot make a directory for the socket: %w: set %s", err, handshake.EnvSocketDir)
+		if dir, err = handshake.TempDir("fairlead-dataplane-"); err != nil {
+			return nil, fmt.Errorf("%w: set %s", err, handshake.EnvSocketDir)
 		}
 		own = dir
 	}

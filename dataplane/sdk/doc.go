@@ -40,6 +40,8 @@
 //     that alone, in a process that knows nothing.
 //   - Do nothing in Info, and nothing that stays in Probe.
 //   - Mind ctx: the host stops waiting when it ends.
+//   - Let Health try the data path itself. If yours leads connections of this
+//     host, package selftest has the frontend, the endpoint and the dial for it.
 //
 // Calls never overlap, but Info, Health and the methods of the optional
 // interfaces may come at any time. Health is given 2 s; Watch is called once for

@@ -108,7 +108,7 @@ func TestShutdown(t *testing.T) {
 		}
 		_, err := h.tick(s)
 		wantErr(t, err, dataplane.ErrBusy)
-		if err := h.service.Stop(time.Second); err != nil {
+		if err := h.service.Stop(patience); err != nil {
 			t.Error(err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestPanics(t *testing.T) {
 			if _, err := h.Configure(t.Context(), &pb.ConfigureRequest{InstanceId: "i"}); !errors.Is(transfer.FromWire(err), dataplane.ErrFailed) {
 				t.Fatalf("a call after it: %v", err)
 			}
-			if err := h.service.Stop(time.Second); err != nil {
+			if err := h.service.Stop(patience); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -223,7 +223,7 @@ func TestStop(t *testing.T) {
 		shut      bool
 	}{
 		"that finishes":       {reconcile: func(_ context.Context, leave <-chan struct{}) { <-leave }, leave: true, budget: time.Minute, shut: true},
-		"that notices":        {reconcile: func(ctx context.Context, _ <-chan struct{}) { <-ctx.Done() }, budget: 300 * time.Millisecond, shut: true},
+		"that notices":        {reconcile: func(ctx context.Context, _ <-chan struct{}) { <-ctx.Done() }, budget: 1500 * time.Millisecond, shut: true},
 		"that does not mind":  {reconcile: func(_ context.Context, leave <-chan struct{}) { <-leave }, budget: 150 * time.Millisecond, want: dataplane.ErrBusy},
 		"that is none at all": {budget: time.Minute, shut: true},
 	} {

@@ -3,11 +3,13 @@ package sdk
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 	"log/slog"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protodelim"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -101,7 +103,7 @@ func (c *careful) Reconcile(ctx context.Context, next *dataplane.Snapshot, delta
 	return result, err
 }
 
-// fakeStream reads requests from bytes.
+// fakeStream reads requests from bytes, as a server does.
 type fakeStream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -112,8 +114,14 @@ func (s *fakeStream) Context() context.Context                 { return s.ctx }
 func (s *fakeStream) SendAndClose(*pb.ReconcileResponse) error { return nil }
 
 func (s *fakeStream) Recv() (*pb.ReconcileRequest, error) {
+	size, err := binary.ReadUvarint(s.r)
+	if err != nil || size > uint64(s.r.Len()) {
+		return nil, io.EOF
+	}
+	b := make([]byte, size)
+	_, _ = s.r.Read(b)
 	m := &pb.ReconcileRequest{}
-	if err := protodelim.UnmarshalFrom(s.r, m); err != nil {
+	if err := transfer.Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m); err != nil {
 		return nil, io.EOF
 	}
 	return m, nil

@@ -156,7 +156,7 @@ func serve(t *testing.T, p dataplane.Provider) *host {
 		t.Fatal(err)
 	}
 	l := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(handshake.MaxReceiveBytes))
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(handshake.MaxReceiveBytes), grpc.ForceServerCodecV2(transfer.Codec()))
 	pb.RegisterDataPlaneProviderServer(server, service)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l) }()

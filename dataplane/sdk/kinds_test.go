@@ -64,6 +64,7 @@ func (p *process) Probe(ctx context.Context) (dataplane.Report, error) {
 
 func (p *process) Reconcile(ctx context.Context, next *dataplane.Snapshot, d dataplane.Delta) (dataplane.Result, error) {
 	if p.kind == "hangs" {
+		p.log.Info("reconcile hangs")
 		select {} // whatever happens to ctx
 	}
 	return p.Provider.Reconcile(ctx, next, d)

@@ -114,7 +114,7 @@ func (w *logWriter) Close(patience time.Duration) {
 
 // newLogger logs as hosts expect it of a child, JSON with go-plugin's names of
 // keys, or as people do.
-func newLogger(w io.Writer, child bool, level slog.Level) *slog.Logger {
+func newLogger(w io.Writer, child bool, level slog.Leveler) *slog.Logger {
 	if !child {
 		return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 	}

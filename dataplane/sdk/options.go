@@ -48,8 +48,8 @@ func StopTime(d time.Duration) Option {
 	return func(s *settings) { s.stopTime = d }
 }
 
-// LogLevel is the least important level that is logged, Info if not given;
-// --debug logs all.
+// LogLevel is the least important level that is logged, Info if not given, until
+// an agent that started the provider says another one; --debug logs all.
 func LogLevel(l slog.Level) Option {
 	return func(s *settings) { s.level = l }
 }

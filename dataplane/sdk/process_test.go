@@ -21,6 +21,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/dataplane/transfer"
+	"github.com/fairlead/fairlead/test/scale"
 )
 
 // command is a provider of a kind as a process, with nothing of our environment.
@@ -129,14 +130,15 @@ func TestUnderGoPlugin(t *testing.T) {
 	for _, noise := range []string{"noise of Go", "noise of C", "noise of a program"} {
 		eventually(t, noise, stderr.has(noise))
 	}
+	// What Kill begins with. It kills after 2 s, which a busy machine may need for
+	// the end of a process that heeds it.
 	begin := time.Now()
-	client.Kill()
-	if !client.Exited() {
-		t.Fatal("it is alive")
+	if err := protocol.Close(); err != nil {
+		t.Fatal(err)
 	}
-	// go-plugin kills after 2 s and then says so
-	if strings.Contains(stderr.String(), "failed to exit gracefully") || !strings.Contains(stderr.String(), "shutdown") {
-		t.Fatalf("after %v:\n%s", time.Since(begin), stderr)
+	eventually(t, "the end", client.Exited)
+	if d := time.Since(begin); d > scale.Bound(2*time.Second, patience) || !strings.Contains(stderr.String(), "shutdown") {
+		t.Fatalf("after %v:\n%s", d, stderr)
 	}
 }
 
@@ -156,10 +158,7 @@ func TestHostLossExits(t *testing.T) {
 			l.configure("i", "")
 			if kind == "hangs" {
 				go func() { _, _ = l.send(context.WithoutCancel(t.Context()), begin1(), commit()) }()
-				eventually(t, "the call", func() bool {
-					_, err := l.Probe(t.Context(), &pb.ProbeRequest{})
-					return err != nil
-				})
+				eventually(t, "the call", l.stderr.has("reconcile hangs"))
 			}
 			begin := time.Now()
 			_ = l.pipe.Close()
@@ -167,7 +166,7 @@ func TestHostLossExits(t *testing.T) {
 				t.Fatalf("exit %d\n%s", code, l.stderr)
 			}
 			// "exit 0 within 1 s", and what a busy machine adds
-			if d := time.Since(begin); d > 3*time.Second {
+			if d := time.Since(begin); d > scale.Bound(3*time.Second, patience) {
 				t.Fatalf("took %v", d)
 			}
 			if _, err := os.Stat(l.path); err == nil {

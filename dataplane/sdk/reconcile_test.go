@@ -84,6 +84,8 @@ func TestReconcileRefuses(t *testing.T) {
 		return begin(b)
 	}
 	older := func(b *pb.Begin) { b.Session.BootEpoch = 0 }
+	cut := &pb.Change{} // a group that is longer than its message
+	cut.ProtoReflect().SetUnknown([]byte{0x12, 5, 0})
 	for name, c := range map[string]struct {
 		steps []*pb.ReconcileRequest
 		want  error
@@ -101,6 +103,7 @@ func TestReconcileRefuses(t *testing.T) {
 		"nothing, unmeant":  {[]*pb.ReconcileRequest{with(func(*pb.Begin) {}), commit()}, dataplane.ErrInvalid},
 		"unknown grade":     {[]*pb.ReconcileRequest{with(func(b *pb.Begin) { b.Completeness = 99 }), commit()}, dataplane.ErrInvalid},
 		"service unhandled": {[]*pb.ReconcileRequest{with(func(*pb.Begin) {}), changes(&pb.Change{Services: []*pb.Service{{}}}), commit()}, dataplane.ErrInvalid},
+		"no message":        {[]*pb.ReconcileRequest{with(func(*pb.Begin) {}), changes(cut), commit()}, dataplane.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := fake.New()
@@ -328,7 +331,7 @@ func TestLargeMessages(t *testing.T) {
 		if n := proto.Size(c); n > transfer.MaxChangeBytes {
 			t.Fatalf("a chunk of %d bytes", n)
 		}
-		all.Services = append(all.Services, c.Services...)
+		proto.Merge(all, c)
 	}
 	if proto.Size(all) < 4<<20 {
 		t.Fatalf("only %d bytes", proto.Size(all))

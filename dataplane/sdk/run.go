@@ -57,12 +57,14 @@ func Run(ctx context.Context, p dataplane.Provider, env Env, opts ...Option) int
 	}
 	r.args = args
 	r.child = !args.byItself() && env.Getenv(handshake.CookieKey) == handshake.CookieValue
+	level := new(slog.LevelVar)
+	level.Set(r.set.level)
 	if args.debug {
-		r.set.level = slog.LevelDebug
+		level.Set(slog.LevelDebug)
 	}
 	logs := newLogWriter(env.Stderr)
 	defer logs.Close(lastWordsTime)
-	r.log = newLogger(logs, r.child, r.set.level)
+	r.log = newLogger(logs, r.child, level)
 	if l, ok := p.(Logging); ok {
 		l.UseLogger(r.log)
 	}
@@ -72,6 +74,9 @@ func Run(ctx context.Context, p dataplane.Provider, env Env, opts ...Option) int
 		return handshake.ExitFailed
 	}
 	defer r.service.Close()
+	if !args.debug {
+		r.service.level = level
+	}
 	if r.set.afterLarge != nil {
 		r.service.afterLarge = r.set.afterLarge
 		defer r.set.largeOver()

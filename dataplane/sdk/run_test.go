@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/dataplane/transfer"
+	"github.com/fairlead/fairlead/test/scale"
 )
 
 // running is Run in a goroutine.
@@ -275,7 +276,7 @@ func TestChildEnds(t *testing.T) {
 			if code := r.exit(); code != c.code {
 				t.Fatalf("exit %d\n%s", code, r.stderr)
 			}
-			if d := time.Since(begin); d > 5*time.Second {
+			if d := time.Since(begin); d > scale.Bound(5*time.Second, patience) {
 				t.Errorf("took %v", d)
 			}
 			if c.code == 0 {

@@ -35,7 +35,8 @@ type Service struct {
 	once   sync.Once
 	fault  atomic.Pointer[handshake.Panic]
 
-	afterLarge func() // written before the first call; nil: nothing
+	level      *slog.LevelVar // of log; written before the first call; nil: the host has no say in it
+	afterLarge func()         // written before the first call; nil: nothing
 
 	turn turn
 	// Guarded by turn.
@@ -112,6 +113,9 @@ func (s *Service) Probe(ctx context.Context, _ *pb.ProbeRequest) (*pb.ProbeRespo
 // Configure hands the configuration to the provider. The first one also asks a
 // Stateful provider what a former process left.
 func (s *Service) Configure(ctx context.Context, r *pb.ConfigureRequest) (*pb.ConfigureResponse, error) {
+	if level, said := transfer.DecodeLevel(r.GetLogLevel()); said && s.level != nil {
+		s.level.Set(level) // also if the rest is refused
+	}
 	diagnostics, err := s.configure(ctx, transfer.DecodeConfig(r))
 	if err != nil {
 		return nil, transfer.ToWire(err)

@@ -16,6 +16,7 @@ import (
 
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/dataplane/transfer"
 )
 
 const (
@@ -107,7 +108,7 @@ func (r *run) startByItself(ctx context.Context, w *workers) (err error) {
 func (r *run) startServer(w *workers) {
 	w.socket.refused = func(err error) { r.log.Warn("a connection was refused", "error", err) }
 	w.server = grpc.NewServer(
-		grpc.MaxRecvMsgSize(handshake.MaxReceiveBytes),
+		grpc.MaxRecvMsgSize(handshake.MaxReceiveBytes), grpc.ForceServerCodecV2(transfer.Codec()),
 		grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(windowBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: hostSilence, Timeout: hostPatience}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),

@@ -33,7 +33,7 @@ type Assembler struct {
 	applied Applied
 	resumed bool // applied by a former process: its content is not known here
 
-	handles map[uint32]dataplane.Key
+	handles *handles
 	stated  *dataplane.Snapshot
 	kept    *dataplane.Snapshot // nil once the session said a complete generation
 	given   *dataplane.Snapshot
@@ -58,13 +58,13 @@ type Generation struct {
 	applied   Applied
 	same      bool // the host says: unchanged
 	stated    *dataplane.Editor
-	handles   map[uint32]dataplane.Key // of a snapshot; nil for a delta: a.handles and added
+	handles   *handles // of a snapshot; nil for a delta: a.handles and added
 	added     map[uint32]dataplane.Key
 	dropped   map[uint32]bool
 	touched   map[dataplane.Key]*dataplane.Service // as stated now, this generation's own; nil: removed
 	removals  map[removalKey]dataplane.Removal
 	kept      *dataplane.Snapshot
-	scratch   []dataplane.Endpoint
+	pack      dataplane.Packer
 	namespace string
 
 	// Filled by Commit.
@@ -82,7 +82,7 @@ type removalKey struct {
 // NewAssembler returns the assembler of a provider that has nothing applied.
 func NewAssembler(limits dataplane.Limits) *Assembler {
 	return &Assembler{
-		limits: limits, handles: make(map[uint32]dataplane.Key), stated: &dataplane.Snapshot{}, given: &dataplane.Snapshot{},
+		limits: limits, handles: &handles{}, stated: &dataplane.Snapshot{}, given: &dataplane.Snapshot{},
 		owners: make(owners), refused: make(map[dataplane.Key]dataplane.ServiceStatus),
 	}
 }
@@ -146,7 +146,7 @@ func (a *Assembler) Begin(b *pb.Begin) (*Generation, error) {
 	g.touched = make(map[dataplane.Key]*dataplane.Service)
 	g.removals = make(map[removalKey]dataplane.Removal)
 	if b.GetBase() == 0 {
-		g.handles = make(map[uint32]dataplane.Key)
+		g.handles = &handles{}
 		g.stated = (&dataplane.Snapshot{}).Edit()
 		g.kept = a.given
 	} else {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -110,7 +111,7 @@ func (w wire) open(a *Assembler) (*Generation, error) {
 	}
 	for _, c := range w.changes {
 		var m pb.ReconcileRequest
-		if err := proto.Unmarshal(c, &m); err != nil {
+		if err := Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(c)}, &m); err != nil {
 			return nil, err
 		}
 		if m.GetChange() != nil {

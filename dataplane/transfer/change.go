@@ -18,17 +18,38 @@ func (g *Generation) Change(c *pb.Change) error {
 	if g.same {
 		return nil // told again, such as after an answer that was lost
 	}
-	for _, s := range c.GetServices() {
-		if err := g.service(s); err != nil {
+	b, err := bytesOf(c)
+	if err != nil {
+		return err
+	}
+	m := newMessage(b)
+	var service pb.Service
+	err = m.each(changeServices, func(p part) error {
+		if err := m.unmarshal(p, &service); err != nil {
 			return err
 		}
+		return g.service(&service)
+	})
+	if err != nil {
+		return err
 	}
-	for _, group := range c.GetEndpoints() {
-		if err := g.endpoints(group); err != nil {
-			return err
-		}
+	if err := m.each(changeEndpoints, func(p part) error { return g.endpoints(m.message(p)) }); err != nil {
+		return err
 	}
-	for removed := c.GetRemovedEndpoints(); len(removed) > 0; {
+	return g.takeAway(m)
+}
+
+// takeAway is the part of Change that removes.
+func (g *Generation) takeAway(m message) error {
+	var removed []*pb.EndpointRemoval
+	err := m.each(changeRemovedEndpoints, func(p part) error {
+		removed = append(removed, &pb.EndpointRemoval{})
+		return m.unmarshal(p, removed[len(removed)-1])
+	})
+	if err != nil {
+		return err
+	}
+	for len(removed) > 0 {
 		n := 1
 		for n < len(removed) && removed[n].GetService() == removed[0].GetService() {
 			n++
@@ -38,12 +59,13 @@ func (g *Generation) Change(c *pb.Change) error {
 		}
 		removed = removed[n:]
 	}
-	for _, r := range c.GetRemovedServices() {
-		if err := g.removeService(r.GetService()); err != nil {
+	return m.each(changeRemovedServices, func(p part) error {
+		var r pb.ServiceRemoval
+		if err := m.unmarshal(p, &r); err != nil {
 			return err
 		}
-	}
-	return nil
+		return g.removeService(r.GetService())
+	})
 }
 
 func (g *Generation) service(s *pb.Service) error {
@@ -60,7 +82,7 @@ func (g *Generation) service(s *pb.Service) error {
 	case !ok:
 		k = g.intern(k)
 		if g.handles != nil {
-			g.handles[h] = k
+			g.handles.set(h, k)
 		} else {
 			g.added[h] = k
 		}
@@ -107,24 +129,32 @@ func (g *Generation) intern(k dataplane.Key) dataplane.Key {
 	return k
 }
 
-func (g *Generation) endpoints(group *pb.EndpointGroup) error {
-	k, err := g.key(group.GetService())
+func (g *Generation) endpoints(group message) error {
+	handle, err := group.groupService()
+	if err != nil {
+		return err
+	}
+	k, err := g.key(handle)
 	if err != nil {
 		return err
 	}
 	svc := g.own(k)
-	g.scratch = g.scratch[:0]
 	for e := range svc.Endpoints.All() {
-		g.scratch = append(g.scratch, e)
+		g.pack.Add(e)
 	}
-	for _, e := range group.GetEndpoints() {
-		g.scratch = append(g.scratch, decodeUpsert(svc.Endpoints, e))
-		if len(g.removals) > 0 {
-			delete(g.removals, removalKey{k, e.GetId()})
+	err = group.each(groupEndpoints, func(p part) error {
+		m := group.message(p)
+		e, err := m.endpoint(svc.Endpoints)
+		if err == nil {
+			g.pack.Add(e)
 		}
-	}
-	svc.Endpoints = dataplane.NewEndpoints(g.scratch...)
-	return nil
+		if len(g.removals) > 0 {
+			delete(g.removals, removalKey{k, e.ID})
+		}
+		return err
+	})
+	svc.Endpoints = g.pack.Done()
+	return err
 }
 
 func (g *Generation) removeEndpoints(handle uint32, removed []*pb.EndpointRemoval) error {
@@ -160,7 +190,7 @@ func (g *Generation) removeService(handle uint32) error {
 	}
 	g.touched[k] = nil
 	if g.handles != nil {
-		delete(g.handles, handle)
+		g.handles.remove(handle)
 	} else {
 		g.dropped[handle] = true
 		delete(g.added, handle)
@@ -209,11 +239,11 @@ func (g *Generation) key(handle uint32) (dataplane.Key, error) {
 // Invariant: the service that a handle names is there, and no other handle
 // names it.
 func (g *Generation) resolve(handle uint32) (k dataplane.Key, known bool) {
-	k, known = g.handles[handle]
-	if !known && g.handles == nil {
-		if k, known = g.added[handle]; !known && !g.dropped[handle] {
-			k, known = g.a.handles[handle]
-		}
+	if g.handles != nil {
+		return g.handles.get(handle)
+	}
+	if k, known = g.added[handle]; !known && !g.dropped[handle] {
+		k, known = g.a.handles.get(handle)
 	}
 	return k, known
 }

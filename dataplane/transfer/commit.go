@@ -50,7 +50,9 @@ func (g *Generation) Commit() (next *dataplane.Snapshot, delta dataplane.Delta, 
 // settle puts what was touched into the tree of what is stated. The order makes
 // that quick, and the tree small.
 func (g *Generation) settle() {
-	for _, k := range slices.SortedFunc(maps.Keys(g.touched), dataplane.Key.Compare) {
+	keys := slices.AppendSeq(make([]dataplane.Key, 0, len(g.touched)), maps.Keys(g.touched))
+	slices.SortFunc(keys, dataplane.Key.Compare)
+	for _, k := range keys {
 		if svc := g.touched[k]; svc != nil {
 			g.stated.Set(svc)
 		} else {
@@ -93,12 +95,18 @@ func (g *Generation) Accept() {
 		a.fence(was)
 	}
 	if g.handles != nil {
+		g.handles.trim()
 		a.handles = g.handles
 	} else {
 		for h := range g.dropped {
-			delete(a.handles, h)
+			a.handles.remove(h)
 		}
-		maps.Copy(a.handles, g.added)
+		for _, h := range slices.Sorted(maps.Keys(g.added)) {
+			a.handles.set(h, g.added[h])
+		}
+	}
+	if len(a.owners) == 0 {
+		a.owners = make(owners, len(g.owners))
 	}
 	for b, svc := range g.owners {
 		if svc == nil {
@@ -115,14 +123,18 @@ func (g *Generation) Accept() {
 // touched, all for a snapshot or when completeness comes, and those refused
 // until now, since what stood in their way may be gone.
 func (g *Generation) affected() []dataplane.Key {
-	var keys []dataplane.Key
-	add := func(svc *dataplane.Service) { keys = append(keys, svc.Key) }
-	if g.handles != nil || g.kept == nil && g.a.kept != nil {
+	all := g.handles != nil || g.kept == nil && g.a.kept != nil
+	size := len(g.touched)
+	if all {
+		size = g.a.given.Len() + g.final.Len()
+	}
+	keys := make([]dataplane.Key, 0, size+len(g.a.refused))
+	if all {
 		for svc := range g.a.given.Services() {
-			add(svc)
+			keys = append(keys, svc.Key)
 		}
 		for svc := range g.final.Services() {
-			add(svc)
+			keys = append(keys, svc.Key)
 		}
 	} else {
 		keys = slices.AppendSeq(keys, maps.Keys(g.touched))

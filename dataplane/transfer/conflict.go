@@ -22,10 +22,6 @@ func claimOf(a netip.AddrPort, p dataplane.Protocol) claim {
 	return c
 }
 
-func (c claim) addr() netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(c[:16])).Unmap(), c.port())
-}
-
 func (c claim) port() uint16 { return binary.BigEndian.Uint16(c[16:]) }
 
 // owners says who has a frontend.
@@ -147,7 +143,7 @@ func (r *resolver) yieldsFrontend(c *candidate, o *dataplane.Service, b claim) b
 	if had := r.base[b]; had != nil && (had.Key == c.key || had.Key == o.Key) {
 		return had.Key == o.Key
 	}
-	return o.Key.Compare(c.key) < 0
+	return o.Compare(c.want) < 0
 }
 
 // endpointYields decides for a candidate with an endpoint at a frontend of o.
@@ -173,7 +169,7 @@ func (r *resolver) frontendLoses(front, end *candidate, b claim, at netip.AddrPo
 	if end.was != nil && standsAt(end.was, at) {
 		return true
 	}
-	return end.key.Compare(front.key) < 0
+	return end.want.Compare(front.want) < 0
 }
 
 // stand notes which endpoints are at an address that is to be a frontend anew.
@@ -181,24 +177,21 @@ func (r *resolver) frontendLoses(front, end *candidate, b claim, at netip.AddrPo
 func (r *resolver) stand() {
 	r.stands = make(map[netip.AddrPort][]*dataplane.Service)
 	var fresh portSet
-	for b, cs := range r.claims {
-		had := r.base[b]
-		for _, c := range cs {
-			if had == nil || had.Key != c.key {
-				at := b.addr()
-				fresh.add(at.Port())
-				r.stands[at] = nil
-			}
+	some := false
+	for b := range r.claims {
+		if r.fresh(b) {
+			fresh.add(b.port())
+			some = true
 		}
 	}
-	if len(r.stands) == 0 {
+	if !some {
 		return
 	}
 	note := func(svc *dataplane.Service, at netip.AddrPort) {
-		if !fresh.has(at.Port()) {
+		if !fresh.has(at.Port()) || !r.fresh(claimOf(at, dataplane.TCP)) && !r.fresh(claimOf(at, dataplane.UDP)) {
 			return
 		}
-		if there, wanted := r.stands[at]; wanted && (len(there) == 0 || there[len(there)-1] != svc) {
+		if there := r.stands[at]; len(there) == 0 || there[len(there)-1] != svc {
 			r.stands[at] = append(there, svc)
 		}
 	}
@@ -218,6 +211,18 @@ func (r *resolver) stand() {
 			noteAll(c.want)
 		}
 	}
+}
+
+// fresh reports whether an address is to be a frontend of a service that does
+// not have it.
+func (r *resolver) fresh(b claim) bool {
+	had := r.base[b]
+	for _, c := range r.claims[b] {
+		if had == nil || had.Key != c.key {
+			return true
+		}
+	}
+	return false
 }
 
 func standsAt(svc *dataplane.Service, at netip.AddrPort) bool {

@@ -19,7 +19,14 @@ const unknownValue = math.MaxUint8
 // AppendAddr appends the wire form of an address: 4 or 16 bytes of IP and 2 of
 // port.
 func AppendAddr(b []byte, a netip.AddrPort) []byte {
-	b = append(b, a.Addr().Unmap().AsSlice()...)
+	switch ip := a.Addr().Unmap(); {
+	case ip.Is4():
+		v4 := ip.As4()
+		b = append(b, v4[:]...)
+	case ip.Is6():
+		v6 := ip.As16()
+		b = append(b, v6[:]...)
+	}
 	return binary.BigEndian.AppendUint16(b, a.Port())
 }
 
@@ -63,7 +70,7 @@ func DecodeKey(k *pb.ServiceKey) dataplane.Key {
 
 func encodeService(handle uint32, s *dataplane.Service) *pb.Service {
 	out := &pb.Service{
-		Handle: handle, Key: EncodeKey(s.Key), Balance: pb.Balance(s.Balance), Hosts: s.Hosts,
+		Handle: handle, Key: EncodeKey(s.Key), Balance: pb.Balance(s.Balance), Hosts: s.Hosts, SinceUnixMs: s.Since,
 	}
 	for _, f := range s.Frontends {
 		out.Frontends = append(out.Frontends, &pb.Frontend{
@@ -86,7 +93,7 @@ func encodeService(handle uint32, s *dataplane.Service) *pb.Service {
 func decodeService(s *pb.Service) *dataplane.Service {
 	out := &dataplane.Service{
 		Key: DecodeKey(s.GetKey()), Balance: enum[dataplane.Balance](s.GetBalance()), Hosts: s.GetHosts(),
-		DrainTime: s.GetDrainTime().AsDuration(),
+		DrainTime: s.GetDrainTime().AsDuration(), Since: s.GetSinceUnixMs(),
 	}
 	if n := len(s.GetFrontends()); n > 0 {
 		out.Frontends = make([]dataplane.Frontend, 0, n)
@@ -106,65 +113,6 @@ func decodeService(s *pb.Service) *dataplane.Service {
 	}
 	for _, r := range s.GetRoutes() {
 		out.Routes = append(out.Routes, dataplane.Route{Host: r.GetHost(), PathPrefix: r.GetPathPrefix(), Headers: r.GetHeaders(), Methods: r.GetMethods()})
-	}
-	return out
-}
-
-func encodeEndpoint(e dataplane.Endpoint) *pb.Endpoint {
-	out := &pb.Endpoint{
-		Id: e.ID, Address: encodeAddr(e.Addr), State: pb.EndpointState(e.State), Zone: e.Zone, Name: e.Name, DrainUntil: encodeTime(e.DrainUntil),
-	}
-	if !e.Addr.IsValid() {
-		out.Address = []byte{0} // no address, where none would mean the one before
-	}
-	if e.AddrForeign.IsValid() && e.AddrForeign != e.Addr {
-		out.AddressForeign = encodeAddr(e.AddrForeign)
-	}
-	if e.Weight != 1 {
-		w := uint32(e.Weight)
-		out.Weight = &w
-	}
-	return out
-}
-
-// encodeUpsert returns the wire form of an endpoint of a service that was
-// known as old. What only changes its state needs no more than that: the most
-// frequent change, and one that comes for all endpoints of a node at once.
-func encodeUpsert(old *dataplane.Service, e dataplane.Endpoint) *pb.Endpoint {
-	if old != nil && e.Addr.IsValid() {
-		was, known := old.Endpoints.Get(e.ID)
-		was.State, was.DrainUntil = e.State, e.DrainUntil
-		if known && was.Equal(e) {
-			return &pb.Endpoint{Id: e.ID, State: pb.EndpointState(e.State), DrainUntil: encodeTime(e.DrainUntil)}
-		}
-	}
-	return encodeEndpoint(e)
-}
-
-// decodeUpsert reads an endpoint of a service that is known as old. Without an
-// address it says the state of one that is known.
-func decodeUpsert(old dataplane.Endpoints, e *pb.Endpoint) dataplane.Endpoint {
-	if len(e.GetAddress()) == 0 {
-		if was, known := old.Get(e.GetId()); known {
-			was.State, was.DrainUntil = enum[dataplane.EndpointState](e.GetState()), decodeTime(e.GetDrainUntil())
-			return was
-		}
-	}
-	return decodeEndpoint(e)
-}
-
-func decodeEndpoint(e *pb.Endpoint) dataplane.Endpoint {
-	out := dataplane.Endpoint{
-		ID: e.GetId(), Name: e.GetName(), Addr: ParseAddr(e.GetAddress()), State: enum[dataplane.EndpointState](e.GetState()),
-		Weight: 1, Zone: e.GetZone(), DrainUntil: decodeTime(e.GetDrainUntil()),
-	}
-	if b := e.GetAddressForeign(); len(b) > 0 {
-		if out.AddrForeign = ParseAddr(b); !out.AddrForeign.IsValid() {
-			out.AddrForeign = netip.AddrPortFrom(netip.IPv6Unspecified(), 0) // not absent: Check refuses it
-		}
-	}
-	if e.Weight != nil {
-		out.Weight = uint16(min(e.GetWeight(), math.MaxUint16))
 	}
 	return out
 }

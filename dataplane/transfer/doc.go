@@ -2,5 +2,6 @@
 // a delta into messages of bounded size (Encoder, for hosts), and messages
 // back into a snapshot and a delta that a provider can rely on (Assembler, for
 // the SDK). It holds the rules of sessions, generations and completeness, and
-// does no I/O.
+// does no I/O. A Change stays bytes on both sides, as far as that goes: Encoder
+// makes it so, and Codec leaves it so.
 package transfer

@@ -4,8 +4,6 @@ import (
 	"iter"
 	"maps"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/fairlead/fairlead/dataplane"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 )
@@ -16,7 +14,8 @@ const MaxChangeBytes = 1 << 20
 // Encoder turns the snapshots of one session into messages. It gives each
 // service a handle, which names no other service in the session. What it
 // yields may be sent again, or not arrive: no state of it says what the
-// provider has. It is not safe for concurrent use.
+// provider has. A Change that it yields is encoded already, and the fields of
+// the object are empty. It is not safe for concurrent use.
 type Encoder struct {
 	handles map[dataplane.Key]uint32
 	last    uint32
@@ -47,7 +46,7 @@ func (e *Encoder) Snapshot(s *dataplane.Snapshot) iter.Seq[*pb.Change] {
 			h := e.handle(svc.Key)
 			p.service(encodeService(h, svc))
 			for ep := range svc.Endpoints.All() {
-				p.endpoint(h, encodeEndpoint(ep))
+				p.endpoint(h, ep, false)
 			}
 			if p.stopped {
 				return
@@ -68,7 +67,7 @@ func (e *Encoder) Delta(d dataplane.Delta) iter.Seq[*pb.Change] {
 				p.service(encodeService(h, c.New))
 			}
 			for ep := range c.Upserted.All() {
-				p.endpoint(h, encodeUpsert(c.Old, ep))
+				p.endpoint(h, ep, onlyState(c.Old, ep))
 			}
 			for _, r := range c.Removed {
 				if c.New != nil || r.Reason != dataplane.RemovedUnknown {
@@ -106,60 +105,14 @@ func (e *Encoder) handle(k dataplane.Key) uint32 {
 	return h
 }
 
-// packer fills messages up to the bound. Within one message services are
-// applied before endpoints, those before removals, and those of services last:
-// the order in which the parts of one service come, and other services do not
-// matter.
-type packer struct {
-	yield   func(*pb.Change) bool
-	change  *pb.Change
-	bytes   int
-	stopped bool
-}
-
-// overhead is at least what the framing of one element takes.
-const overhead = 16
-
-func (p *packer) room(m proto.Message) {
-	n := proto.Size(m) + overhead
-	if p.change != nil && p.bytes+n > MaxChangeBytes {
-		p.flush()
+// onlyState reports whether an endpoint of a service that was known as old
+// changes its state only: the most frequent change, and one that comes for all
+// endpoints of a node at once.
+func onlyState(old *dataplane.Service, e dataplane.Endpoint) bool {
+	if old == nil || !e.Addr.IsValid() {
+		return false
 	}
-	if p.change == nil {
-		p.change = &pb.Change{}
-	}
-	p.bytes += n
-}
-
-func (p *packer) flush() {
-	if p.change != nil && !p.stopped {
-		p.stopped = !p.yield(p.change)
-	}
-	p.change, p.bytes = nil, 0
-}
-
-func (p *packer) service(s *pb.Service) {
-	p.room(s)
-	p.change.Services = append(p.change.Services, s)
-}
-
-func (p *packer) endpoint(service uint32, e *pb.Endpoint) {
-	p.room(e)
-	groups := p.change.Endpoints
-	if n := len(groups); n > 0 && groups[n-1].Service == service {
-		groups[n-1].Endpoints = append(groups[n-1].Endpoints, e)
-		return
-	}
-	p.change.Endpoints = append(groups, &pb.EndpointGroup{Service: service, Endpoints: []*pb.Endpoint{e}})
-}
-
-func (p *packer) removeEndpoint(r *pb.EndpointRemoval) {
-	p.room(r)
-	p.change.RemovedEndpoints = append(p.change.RemovedEndpoints, r)
-}
-
-func (p *packer) removeService(handle uint32) {
-	r := &pb.ServiceRemoval{Service: handle}
-	p.room(r)
-	p.change.RemovedServices = append(p.change.RemovedServices, r)
+	was, known := old.Endpoints.Get(e.ID)
+	was.State, was.DrainUntil = e.State, e.DrainUntil
+	return known && was.Equal(e)
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/fairlead/fairlead/dataplane"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
@@ -39,6 +39,8 @@ func FuzzAssembler(f *testing.F) {
 	at := upsert(1, 3)
 	at.Endpoints[0].Endpoints[0].Address = vip(1).Address
 	seed(opens(begin("a", 1, 0, 1)), changes(define(1, "web", []*pb.Frontend{vip(1)}, 1)), changes(at), commit)
+	cut := marshal(f, define(2, "db", nil, 1))
+	seed(opens(begin("a", 1, 0, 1)), changes(define(1, "web", nil, 1)), changes(encodedChange(cut[:len(cut)-1])), commit)
 
 	f.Fuzz(func(t *testing.T, data []byte) {
 		limits := dataplane.Limits{}
@@ -53,7 +55,7 @@ func FuzzAssembler(f *testing.F) {
 				return
 			}
 			var m pb.ReconcileRequest
-			err := proto.Unmarshal(data[used:used+int(size)], &m)
+			err := Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data[used : used+int(size)])}, &m)
 			data = data[used+int(size):]
 			if err != nil {
 				continue

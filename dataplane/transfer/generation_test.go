@@ -123,6 +123,12 @@ func define(handle uint32, name string, frontends []*pb.Frontend, ids ...uint64)
 	return c
 }
 
+// aged says when the service of a change was registered.
+func aged(since int64, c *pb.Change) *pb.Change {
+	c.Services[0].SinceUnixMs = since
+	return c
+}
+
 func upsert(handle uint32, ids ...uint64) *pb.Change {
 	g := &pb.EndpointGroup{Service: handle}
 	for _, id := range ids {
@@ -365,6 +371,18 @@ func TestWhoGetsAFrontend(t *testing.T) {
 		s.apply(begin("a", 1, 0, 1), define(1, "b", fs(1)), define(2, "a", fs(1)))
 		has(s, "a:1")
 	})
+	t.Run("before that, the one that was registered first", func(t *testing.T) {
+		s := newScript(t)
+		s.apply(begin("a", 1, 0, 1), aged(7, define(1, "a", fs(1))), aged(6, define(2, "b", fs(1))), aged(7, define(3, "c", fs(1))))
+		has(s, "b:1")
+		// of those that wait, too
+		s.apply(begin("a", 1, 1, 2), aged(8, define(1, "a", fs(1))))
+		s.apply(begin("a", 1, 2, 3), removeService(2))
+		has(s, "c:1")
+		// not before the incumbent
+		s.apply(begin("a", 1, 3, 4), aged(-1, define(4, "d", fs(1))))
+		has(s, "c:1")
+	})
 	t.Run("the incumbent before a key that comes earlier", func(t *testing.T) {
 		s := newScript(t)
 		s.apply(begin("a", 1, 0, 1), define(1, "b", fs(1)))
@@ -449,6 +467,7 @@ func TestLoopsBetweenServices(t *testing.T) {
 		{"frontend comes to an endpoint", []*pb.Change{define(2, "b", []*pb.Frontend{vip(1)}), at(2, 2, five)}, []*pb.Change{define(1, "a", front(tcp))}, "a"},
 		{"both at once", nil, []*pb.Change{define(1, "b", front(tcp)), define(2, "a", []*pb.Frontend{vip(1)}), at(2, 2, five)}, "b"},
 		{"both at once, the other way", nil, []*pb.Change{define(1, "a", front(tcp)), define(2, "b", []*pb.Frontend{vip(1)}), at(2, 2, five)}, "b"},
+		{"both at once, the endpoint later", nil, []*pb.Change{aged(1, define(1, "b", front(tcp))), aged(2, define(2, "a", []*pb.Frontend{vip(1)})), at(2, 2, five)}, "a"},
 		{"another protocol", nil, []*pb.Change{define(1, "b", front(udp)), define(2, "a", []*pb.Frontend{vip(1)}), at(2, 2, five)}, ""},
 		{"endpoints of a proxied service take TCP", nil, []*pb.Change{define(1, "b", front(tcp)), define(2, "a", nil), at(2, 2, five)}, "b"},
 		{"and no UDP", nil, []*pb.Change{define(1, "b", front(udp)), define(2, "a", nil), at(2, 2, five)}, ""},

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"log/slog"
 	"strings"
 
 	"github.com/fairlead/fairlead/dataplane"
@@ -81,6 +82,30 @@ func EncodeConfig(c dataplane.Config) *pb.ConfigureRequest {
 // DecodeConfig reads what EncodeConfig wrote.
 func DecodeConfig(m *pb.ConfigureRequest) dataplane.Config {
 	return dataplane.Config{JSON: m.GetConfig(), RunDir: m.GetRunDir(), StateDir: m.GetStateDir(), InstanceID: m.GetInstanceId(), Node: m.GetNode()}
+}
+
+// EncodeLevel returns the wire form of the least level that is logged.
+func EncodeLevel(l slog.Level) pb.LogLevel {
+	switch {
+	case l < slog.LevelInfo:
+		return pb.LogLevel_LOG_LEVEL_DEBUG
+	case l < slog.LevelWarn:
+		return pb.LogLevel_LOG_LEVEL_INFO
+	case l < slog.LevelError:
+		return pb.LogLevel_LOG_LEVEL_WARN
+	}
+	return pb.LogLevel_LOG_LEVEL_ERROR
+}
+
+// DecodeLevel reads what EncodeLevel wrote; ok is false if the host has no wish,
+// or one that is not known.
+func DecodeLevel(l pb.LogLevel) (level slog.Level, ok bool) {
+	levels := map[pb.LogLevel]slog.Level{
+		pb.LogLevel_LOG_LEVEL_DEBUG: slog.LevelDebug, pb.LogLevel_LOG_LEVEL_INFO: slog.LevelInfo,
+		pb.LogLevel_LOG_LEVEL_WARN: slog.LevelWarn, pb.LogLevel_LOG_LEVEL_ERROR: slog.LevelError,
+	}
+	level, ok = levels[l]
+	return level, ok
 }
 
 // EncodeDiagnostics returns the wire form of warnings.

@@ -199,6 +199,7 @@ func (w *world) generation() {
 func shatter(changes []*pb.Change) []*pb.Change {
 	var out []*pb.Change
 	for _, c := range changes {
+		c = objects(c)
 		for _, s := range c.Services {
 			out = append(out, &pb.Change{Services: []*pb.Service{s}})
 		}
@@ -425,7 +426,7 @@ func (w *world) mutate() {
 
 func (w *world) service(k dataplane.Key) *dataplane.Service {
 	r := w.rng
-	s := &dataplane.Service{Key: k, Balance: dataplane.Balance(r.IntN(5)), DrainTime: time.Duration(r.IntN(3)) * time.Second}
+	s := &dataplane.Service{Key: k, Balance: dataplane.Balance(r.IntN(5)), DrainTime: time.Duration(r.IntN(3)) * time.Second, Since: int64(r.IntN(4)) - 1}
 	for range r.IntN(3) {
 		s.Frontends = append(s.Frontends, w.frontend())
 	}

@@ -16,11 +16,12 @@ import (
 //
 //   - to a service that does not change, or that fell back to what it was;
 //   - to the one that has the frontend, or the endpoint, already;
-//   - of two newcomers, to the one whose key comes first.
+//   - of two newcomers, to the one that was registered first; of those, to the
+//     one whose key comes first.
 //
 // Who gives way falls back to what it was, which may be nothing. When nobody
-// has to give way any more, each that did is tried again in the order of the
-// keys until none fits: what remains refused is in conflict with what is given.
+// has to give way any more, each that did is tried again, the oldest first,
+// until none fits: what remains refused is in conflict with what is given.
 type resolver struct {
 	limits dataplane.Limits
 	base   owners
@@ -113,10 +114,11 @@ func (r *resolver) resolve() {
 			break
 		}
 	}
+	losers := bySeniority(r.cands, func(c *candidate) bool { return !c.placed && !c.hopeless })
 	for again := true; again; {
 		again = false
-		for _, c := range r.cands {
-			if c.placed || c.hopeless {
+		for _, c := range losers {
+			if c.placed {
 				continue
 			}
 			r.place(c, true)
@@ -151,24 +153,34 @@ func (r *resolver) overLimit(c *candidate) *dataplane.Problem {
 	return nil
 }
 
-// shrink takes back what goes over the limits, the last keys first, and
-// reports whether there was any.
+// shrink takes back what goes over the limits, the youngest first, and reports
+// whether there was any.
 func (r *resolver) shrink() bool {
 	some := false
-	for _, c := range slices.Backward(r.cands) {
-		if c.placed {
-			if p := r.overLimit(c); p != nil {
-				c.problem, some = p, true
-				r.place(c, false)
-			}
+	for _, c := range slices.Backward(bySeniority(r.cands, func(c *candidate) bool { return c.placed && r.overLimit(c) != nil })) {
+		if p := r.overLimit(c); p != nil {
+			c.problem, some = p, true
+			r.place(c, false)
 		}
 	}
 	return some
 }
 
+// bySeniority returns some of the candidates that are wanted, the oldest first.
+func bySeniority(all []*candidate, some func(*candidate) bool) []*candidate {
+	var out []*candidate
+	for _, c := range all {
+		if c.want != nil && some(c) {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b *candidate) int { return a.want.Compare(b.want) })
+	return out
+}
+
 // changedOwners returns who has which frontend now, where that changes.
 func (r *resolver) changedOwners() owners {
-	changed := make(owners)
+	changed := make(owners, len(r.claims))
 	for _, c := range r.cands {
 		if c.placed && c.was != nil {
 			for _, f := range c.was.Frontends {

@@ -3,6 +3,7 @@ package transfer
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +20,9 @@ const (
 	maxUnchanged = 200       // Begin and Commit
 	maxFlip      = 512       // one endpoint's state
 	maxChurn     = 40 << 10  // a hundredth of 10,000 × 10 endpoints changed
-	maxHeld      = 8_500_000 // memory of an assembler with 10,000 × 10 endpoints
+	maxHeld      = 7_500_000 // memory of an assembler with 10,000 × 10 endpoints
+
+	maxDeltaGarbage = 64 << 10 // what one flip allocates beside 10,000 services
 )
 
 func deltaOf(t testing.TB, e *Encoder, from, to *dataplane.Snapshot) wire {
@@ -127,6 +130,30 @@ func TestSizesOfAFleet(t *testing.T) {
 	w.apply(t, a)
 	if diff := difference(tableOf(a.Given()), tableOf(moved)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestASmallDeltaLeavesLittleGarbage: it does not pay for the services that it
+// leaves alone.
+func TestASmallDeltaLeavesLittleGarbage(t *testing.T) {
+	const deltas = 20
+	s := fleet(10_000, 1)
+	e, a := NewEncoder(), NewAssembler(dataplane.Limits{})
+	encoded(t, Begin(s, 0, false), e.Snapshot(s)).apply(t, a)
+	var flips []wire
+	for range deltas {
+		next := edited(s, func(e *dataplane.Editor) { flip(e, fleetService(5000, 0).Key) })
+		flips = append(flips, deltaOf(t, e, s, next))
+		s = next
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, w := range flips {
+		w.apply(t, a)
+	}
+	runtime.ReadMemStats(&after)
+	if n := (after.TotalAlloc - before.TotalAlloc) / deltas; n > maxDeltaGarbage {
+		t.Errorf("one flip allocates %d bytes, %d at most", n, maxDeltaGarbage)
 	}
 }
 
@@ -238,7 +265,7 @@ func TestHandlesAreNotReused(t *testing.T) {
 			changes = e.Snapshot(next)
 		}
 		for c := range changes {
-			for _, svc := range c.Services {
+			for _, svc := range objects(c).Services {
 				k := DecodeKey(svc.Key).String()
 				if was, used := name[svc.Handle]; svc.Handle == 0 || used && was != k {
 					t.Fatalf("handle %d of %s was %q", svc.Handle, k, was)

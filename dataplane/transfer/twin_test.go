@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sort"
 
 	"github.com/fairlead/fairlead/dataplane"
 )
@@ -128,6 +129,19 @@ func resolveDumbly(l dataplane.Limits, was, want table) (table, map[dataplane.Ke
 	for _, k := range keys {
 		back[k] = want[k] != nil && aloneIsWrong(l, want[k])
 	}
+	older := func(a, b dataplane.Key) bool { // both wanted
+		if x, y := want[a].Since, want[b].Since; x != y {
+			return x < y
+		}
+		return a.Compare(b) < 0
+	}
+	var ages []dataplane.Key
+	for _, k := range keys {
+		if want[k] != nil {
+			ages = append(ages, k)
+		}
+	}
+	sort.Slice(ages, func(i, j int) bool { return older(ages[i], ages[j]) })
 	gives := func(k, o dataplane.Key) bool { // k to o
 		if at(k) == nil || at(o) == nil {
 			return false
@@ -147,7 +161,7 @@ func resolveDumbly(l dataplane.Limits, was, want table) (table, map[dataplane.Ke
 				if c.front == k {
 					return true
 				}
-			case o.Compare(k) < 0:
+			case older(o, k):
 				return true
 			}
 		}
@@ -181,7 +195,7 @@ func resolveDumbly(l dataplane.Limits, was, want table) (table, map[dataplane.Ke
 		if len(losers) > 0 {
 			continue
 		}
-		for _, k := range slices.Backward(keys) {
+		for _, k := range slices.Backward(ages) {
 			if !back[k] && tooMuch(k) {
 				back[k], changed = true, true
 			}
@@ -189,7 +203,7 @@ func resolveDumbly(l dataplane.Limits, was, want table) (table, map[dataplane.Ke
 	}
 	for again := true; again; {
 		again = false
-		for _, k := range keys {
+		for _, k := range ages {
 			if !back[k] || aloneIsWrong(l, want[k]) {
 				continue
 			}

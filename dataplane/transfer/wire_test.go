@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"log/slog"
 	"math"
 	"net/netip"
 	"reflect"
@@ -46,6 +47,18 @@ func TestEveryMessageSurvivesTheWire(t *testing.T) {
 	wantSame(t, report, DecodeReport(overTheWire(t, EncodeReport(report))))
 	config := dataplane.Config{JSON: []byte("{}"), RunDir: "r", StateDir: "s", InstanceID: "i", Node: "n"}
 	wantSame(t, config, DecodeConfig(overTheWire(t, EncodeConfig(config))))
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		for _, said := range []slog.Level{level, level + 1} { // between two, the less severe is meant
+			if got, ok := DecodeLevel(EncodeLevel(said)); !ok || got != level {
+				t.Errorf("%v comes as %v, %v", said, got, ok)
+			}
+		}
+	}
+	for _, none := range []pb.LogLevel{pb.LogLevel_LOG_LEVEL_UNSPECIFIED, 99} {
+		if got, ok := DecodeLevel(none); ok {
+			t.Errorf("%v is read as %v", none, got)
+		}
+	}
 	diagnostics := []dataplane.Diagnostic{{Path: "a", Message: "b"}}
 	wantSame(t, diagnostics, DecodeDiagnostics(overTheWire(t, EncodeDiagnostics(diagnostics))))
 	state := dataplane.State{Session: dataplane.Session{AgentID: "a", BootEpoch: 2}, Generation: 3, Digest: []byte("d"), InstanceID: "i", Complete: true}

@@ -172,12 +172,18 @@ func affinityEnds(g *rig) error {
 		return err
 	}
 	svc := g.service(g.vip(false, 80), "tcp", list...)
-	svc.Affinity = dataplane.Affinity{ByClient: true, TTL: time.Second}
+	svc.Affinity = dataplane.Affinity{ByClient: true, TTL: time.Hour}
 	if err := g.apply(svc); err != nil {
 		return err
 	}
 	first, err := g.alone(svc)
 	if err != nil {
+		return err
+	}
+	short := *svc // from now on, as a busy machine may need that for the connects above
+	short.Affinity.TTL = time.Second
+	svc = &short
+	if err := g.apply(svc); err != nil {
 		return err
 	}
 	for range 10 { // one of eight times the choice is the same again

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/dataplane/conformance"
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 )
 
 // Check is one demand on a plane.
@@ -137,8 +138,8 @@ func newSuite(ctx context.Context, t Target, p Profile, o Options) (s *suite, er
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.dir, err = os.MkdirTemp("", "l4-"); err != nil {
-		return s, fmt.Errorf("l4: no directory for sockets: %w", err)
+	if s.dir, err = handshake.TempDir("l4-"); err != nil {
+		return s, fmt.Errorf("l4: %w", err)
 	}
 	if s.world, err = newWorld(); err != nil {
 		return s, err

@@ -20,6 +20,8 @@ type flaw struct {
 	clings   bool   // ends with its host, also if it is to serve on
 	anyone   bool   // serves without a cookie
 	cuts     bool   // shortens a path that is too long
+	stays    bool   // takes no notice of SIGTERM
+	outdated bool   // --plugin-info is of another version
 }
 
 func find(name string) (flaw, error) {
@@ -68,6 +70,29 @@ func flaws() []flaw {
 		{name: "configures-itself", check: "reconcile.not-configured", service: configuresItself},
 		{name: "no-limit", check: "large.limits", service: noLimit},
 
+		{name: "ignores-completeness", check: "reconcile.completeness", service: tapped(ignoresCompleteness)},
+		{name: "starts-over", check: "reconcile.idempotent", service: tapped(startsOver)},
+		{name: "refuses-what-it-has", check: "reconcile.told-again", service: tapped(refusesWhatItHas)},
+		{name: "knows-one-agent", check: "session.other-agent", service: tapped(knowsOneAgent)},
+		{name: "queues-others", check: "concurrency.others", service: queuesOthers},
+		{name: "hurries-the-host", check: "concurrency.slow-host", service: hurriesTheHost},
+		{name: "sulks-after-deadline", check: "deadline.expired", service: sulksAfterDeadline},
+
+		// What is in a generation.
+		{name: "in-order-only", check: "content.order", service: tapped(inOrderOnly)},
+		{name: "first-counts", check: "content.duplicate", service: tapped(firstCounts)},
+		{name: "upsert-clears", check: "content.keeps-endpoints", service: tapped(upsertClears)},
+		{name: "wants-addresses", check: "content.state-only", service: tapped(wantsAddresses)},
+		{name: "keeps-while-incomplete", check: "content.incomplete-removal", service: tapped(keepsWhileIncomplete)},
+		{name: "completes-with-snapshots", check: "content.delta-completes", service: tapped(completesWithSnapshots)},
+		{name: "never-purges", check: "content.complete-purges", service: tapped(neverPurges)},
+		{name: "half-of-it", check: "service.keeps-old", service: tapped(halfOfIt)},
+		{name: "two-for-one", check: "service.duplicate-frontend", service: tapped(twoForOne)},
+		{name: "orders-by-name", check: "service.older-wins", service: tapped(ordersByName)},
+		{name: "goes-in-circles", check: "service.loop", service: tapped(goesInCircles)},
+		{name: "guesses-ports", check: "service.malformed", service: tapped(guessesPorts)},
+		{name: "drops-ipv6", check: "service.families", service: tapped(dropsIPv6)},
+
 		// The other calls.
 		{name: "nameless", check: "identity.info", service: nameless},
 		{name: "undecided", check: "probe.repeatable", service: undecided},
@@ -86,12 +111,21 @@ func flaws() []flaw {
 		{name: "cleanup-takes-others", check: "cleanup.others", service: cleanupTakesOthers},
 		{name: "lingers-on", check: "cleanup.linger", service: lingersOn},
 		{name: "dry-run-removes", check: "cleanup.dry-run", service: dryRunRemoves},
+		{name: "says-it-cleaned", check: "cleanup.owned", service: saysItCleaned},
+		{name: "cleanup-wants-configure", check: "cleanup.unconfigured", service: cleanupWantsConfigure},
+		{name: "cleanup-wants-instance", check: "cleanup.all-known", service: cleanupWantsInstance},
+		{name: "guesses-scope", check: "cleanup.unknown", service: guessesScope},
+		{name: "configure-forgets", check: "config.idempotent", service: configureForgets},
+		{name: "keeps-watchers", check: "watch.many", service: keepsWatchers},
+		{name: "no-shutdown", check: "shutdown.keep", service: noShutdown},
 
 		// The process.
 		{name: "prints-before-handshake", check: "process.handshake", first: func() { fmt.Println("starting up …") }},
 		{name: "outlives-its-host", check: "process.host-loss", outlives: true},
 		{name: "serves-anyone", check: "process.by-hand", anyone: true},
 		{name: "cuts-paths", check: "process.long-path", cuts: true},
+		{name: "ignores-sigterm", check: "process.sigterm", stays: true},
+		{name: "info-is-outdated", check: "identity.plugin-info", outdated: true},
 		{name: "clings-to-its-host", check: "process.host-loss-serve", clings: true},
 	}
 }

@@ -60,7 +60,11 @@ func run(args []string) error {
 		f.first()
 	}
 	if len(args) == 2 && args[1] == "--plugin-info" {
-		return json.NewEncoder(os.Stdout).Encode(handshake.Describe(fake.New().Info()))
+		info := fake.New().Info()
+		if f.outdated {
+			info.Version += "-rc1"
+		}
+		return json.NewEncoder(os.Stdout).Encode(handshake.Describe(info))
 	}
 	l, err := f.listen(args[1:])
 	if err != nil {
@@ -114,7 +118,11 @@ func serve(f flaw, l net.Listener) error {
 	healthpb.RegisterHealthServer(g, h)
 
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM)
+	if f.stays {
+		signal.Ignore(syscall.SIGTERM)
+	} else {
+		signal.Notify(signals, syscall.SIGTERM)
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- g.Serve(l) }()
 	select {

@@ -134,10 +134,11 @@ func askFrom(t *testing.T, cgroup, addr string) (string, error) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	host, port, _ := strings.Cut(addr, ":")
 	cmd := exec.CommandContext(ctx, "bash", "-c", fmt.Sprintf("exec 3<>/dev/tcp/%s/%s && head -c 1 <&3", host, port))
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 	out, err := cmd.CombinedOutput()
 	if err != nil {

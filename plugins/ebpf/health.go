@@ -2,16 +2,12 @@ package ebpf
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"sync"
-	"syscall"
-	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/sdk/selftest"
 	"github.com/fairlead/fairlead/plugins/ebpf/internal/datapath"
 	"github.com/fairlead/fairlead/plugins/ebpf/internal/layout"
 )
@@ -27,38 +23,15 @@ func ownKey() dataplane.Key { return dataplane.Key{Namespace: ownNamespace, Name
 // not work the dial is refused.
 type ownService struct {
 	frontend netip.AddrPort
-	listener *net.TCPListener
-	accepted sync.WaitGroup
+	*selftest.Target
 }
-
-// ownPort is that of the frontend; no connection ever gets there.
-const ownPort = 7499
 
 func newOwnService(instance string) (*ownService, error) {
-	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	target, err := selftest.Listen(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0))
 	if err != nil {
-		return nil, fmt.Errorf("listen for the check of the data path: %w", err)
+		return nil, err
 	}
-	sum := sha256.Sum256([]byte(instance)) // two instances on one host have two frontends
-	o := &ownService{
-		frontend: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 255, sum[0], 1 | sum[1]&^1}), ownPort),
-		listener: l,
-	}
-	o.accepted.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return // closed
-			}
-			_ = c.Close()
-		}
-	})
-	return o, nil
-}
-
-func (o *ownService) close() {
-	_ = o.listener.Close()
-	o.accepted.Wait()
+	return &ownService{frontend: selftest.Frontend(instance), Target: target}, nil
 }
 
 // program puts the service into the kernel.
@@ -66,7 +39,7 @@ func (o *ownService) program(d *datapath.Datapath) error {
 	svc := &dataplane.Service{
 		Key:       ownKey(),
 		Frontends: []dataplane.Frontend{{Addr: o.frontend, Protocol: dataplane.TCP, Kind: dataplane.FrontendVIP}},
-		Endpoints: dataplane.NewEndpoints(dataplane.Endpoint{ID: 1, Name: "self", Addr: o.listener.Addr().(*net.TCPAddr).AddrPort(), Weight: 1}),
+		Endpoints: dataplane.NewEndpoints(dataplane.Endpoint{ID: 1, Name: "self", Addr: o.Addr(), Weight: 1}),
 	}
 	plan, _ := layout.Compile(svc) // nothing in it can be refused
 	if _, err := d.Table().Set(svc.Key, plan, []uint64{1}); err != nil {
@@ -83,9 +56,6 @@ type testDial struct {
 	cgroup  string
 	trouble string // what else is wrong
 }
-
-// dialTime bounds the dial: it stays on this host.
-const dialTime = time.Second
 
 // Health dials the provider's own frontend.
 func (p *Provider) Health(ctx context.Context) dataplane.Health {
@@ -118,20 +88,14 @@ func (p *Provider) doubtNow() {
 }
 
 func (t *testDial) dial(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
-	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, "tcp4", t.service.frontend.String())
+	err := selftest.Dial(ctx, t.service.frontend)
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("a dial of %v was not led to its endpoint: the hooks of %s do not fire for this process: %w", t.service.frontend, t.cgroup, err)
-	case err != nil:
-		return fmt.Errorf("a dial of %v: %w", t.service.frontend, err)
+	case errors.Is(err, selftest.ErrNotLed):
+		return fmt.Errorf("%w: the hooks of %s do not fire for this process", err, t.cgroup)
+	case errors.Is(err, selftest.ErrPeer):
+		return fmt.Errorf("%w: the hook getpeername4 does not fire", err)
 	}
-	defer c.Close()
-	if peer := c.RemoteAddr().String(); peer != t.service.frontend.String() {
-		return fmt.Errorf("a dial of %v shows %s as its peer: the hook getpeername4 does not fire", t.service.frontend, peer)
-	}
-	return nil
+	return err
 }
 
 // setTrouble says what is wrong beside the data path; "" for nothing. p.mu is held.

@@ -70,7 +70,7 @@ func TestMapsGrowUnderLoad(t *testing.T) {
 		}
 	}
 	was := load.Count()
-	netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > was+20 }, "connects afterwards")
+	netns.Eventually(t, patience, func() bool { return load.Count() > was+20 }, "connects afterwards")
 	load.Stop(t)
 	if now := w.provider.data.Table().Size(); now == size {
 		t.Errorf("%d services fit into maps of %+v", n, now)
@@ -144,6 +144,11 @@ func TestDriftIsRepaired(t *testing.T) {
 	w.good(w.apply(service("a", vip("10.200.5.3:80", dataplane.TCP), listenTCP(t, "127.0.0.1:0", "a"))))
 	events := make(chan dataplane.Event, 64)
 	go func() { _ = w.provider.Watch(t.Context(), nil, func(e dataplane.Event) { events <- e }) }()
+	netns.Eventually(t, patience, func() bool {
+		w.provider.mu.Lock()
+		defer w.provider.mu.Unlock()
+		return len(w.provider.watchers) == 1
+	}, "the watcher")
 	root := datapath.Root("/sys/fs/bpf", w.config.InstanceID)
 	for what, damage := range map[string]func() error{
 		"a link detached": func() error {
@@ -164,7 +169,7 @@ func TestDriftIsRepaired(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			netns.EventuallyNil(t, 10*time.Second, func() error {
+			netns.EventuallyNil(t, patience, func() error {
 				w.provider.mu.Lock()
 				defer w.provider.mu.Unlock()
 				return w.provider.data.Check()
@@ -172,12 +177,14 @@ func TestDriftIsRepaired(t *testing.T) {
 			if got, err := ask("tcp", "10.200.5.3:80"); got != "a" {
 				t.Errorf("%q, %v", got, err)
 			}
-			for e := range events {
-				if e.Drift != nil {
-					if !e.Drift.Repaired {
+			for told := false; !told; {
+				select {
+				case e := <-events:
+					if told = e.Drift != nil; told && !e.Drift.Repaired {
 						t.Errorf("told of %+v", e.Drift)
 					}
-					break
+				case <-time.After(patience):
+					t.Fatal("nothing was told of it")
 				}
 			}
 		})
@@ -202,7 +209,7 @@ func TestHooksOutliveTheirPins(t *testing.T) {
 			if err != nil || got != "a" {
 				t.Fatalf("%v; %q answers: %v", err, got, askErr)
 			}
-			netns.EventuallyNil(t, 10*time.Second, func() error {
+			netns.EventuallyNil(t, patience, func() error {
 				w.provider.mu.Lock()
 				defer w.provider.mu.Unlock()
 				return w.provider.data.Check()
@@ -232,7 +239,7 @@ func TestDoubtIsLookedInto(t *testing.T) {
 	if h := w.provider.Health(t.Context()); h.State != dataplane.HealthFailed {
 		t.Fatalf("health is %v %v", h.State, h.Reasons)
 	}
-	netns.Eventually(t, 10*time.Second, func() bool {
+	netns.Eventually(t, patience, func() bool {
 		return w.provider.Health(t.Context()).State == dataplane.HealthReady
 	}, "repair")
 }
@@ -285,7 +292,7 @@ func TestCgroupOfItsOwn(t *testing.T) {
 	if err := errors.Join(os.Remove(child), os.Mkdir(child, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	netns.EventuallyNil(t, 10*time.Second, func() error {
+	netns.EventuallyNil(t, patience, func() error {
 		w.provider.mu.Lock()
 		defer w.provider.mu.Unlock()
 		return w.provider.data.Check()
@@ -375,6 +382,7 @@ func TestFlowsNameOtherProcesses(t *testing.T) {
 	}, "the reader")
 	for range 3 {
 		cmd := exec.Command("bash", "-c", "echo > /dev/tcp/10.200.5.9/80")
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
 		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 		if output, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(output), "refused") {
 			t.Fatalf("the connection was not refused: %v: %s", err, output)
@@ -438,7 +446,7 @@ func TestReplacedUnderLoad(t *testing.T) {
 			t.Errorf("before that is known that should be there, health is %v %v", h.State, h.Reasons)
 		}
 		calls := load.Count()
-		netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > calls+10 }, "connects by the old programs")
+		netns.Eventually(t, patience, func() bool { return load.Count() > calls+10 }, "connects by the old programs")
 		w.now = &dataplane.Snapshot{}
 		w.good(w.apply(svc))
 		if !w.provider.data.Attached() || w.provider.data.Program("connect4") == was {
@@ -448,7 +456,7 @@ func TestReplacedUnderLoad(t *testing.T) {
 			t.Errorf("afterwards health is %v %v", h.State, h.Reasons)
 		}
 		calls = load.Count()
-		netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > calls+10 }, "connects by the new programs")
+		netns.Eventually(t, patience, func() bool { return load.Count() > calls+10 }, "connects by the new programs")
 	}
 	load.Stop(t)
 	if n := attached(t); n != 1 {

@@ -186,7 +186,7 @@ func (p *Provider) begin(instance string, size layout.Size, at place) error {
 		}
 	}
 	if err != nil {
-		own.close()
+		own.Close()
 		return err
 	}
 	p.leave()
@@ -218,7 +218,7 @@ func (p *Provider) stop() {
 	p.stopFlows()
 	p.path.Store(nil)
 	if p.own != nil {
-		p.own.close()
+		p.own.Close()
 		p.own = nil
 	}
 }

@@ -53,7 +53,7 @@ func listenUDP(t *testing.T, addr, name string) netip.AddrPort {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-const patience = 2 * time.Second
+const patience = 10 * time.Second
 
 // ask connects, and returns the name that answers.
 func ask(network, addr string) (string, error) {

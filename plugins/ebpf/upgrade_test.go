@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -139,10 +138,10 @@ func TestUpgradeFromLayout1(t *testing.T) {
 		t.Fatal("the hooks run programs that know nothing")
 	}
 	calls := load.Count()
-	netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > calls+10 }, "connects by the old programs")
+	netns.Eventually(t, patience, func() bool { return load.Count() > calls+10 }, "connects by the old programs")
 	w.good(w.apply(service("a", vip(addr, dataplane.TCP), endpoint)))
 	calls = load.Count()
-	netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > calls+10 }, "connects by the new programs")
+	netns.Eventually(t, patience, func() bool { return load.Count() > calls+10 }, "connects by the new programs")
 	load.Stop(t)
 	if h := w.provider.Health(t.Context()); h.State != dataplane.HealthReady {
 		t.Errorf("afterwards health is %v %v", h.State, h.Reasons)

@@ -79,6 +79,7 @@ func (p *Provider) cleanTable(ctx context.Context, t host.Tools, f rules.Family,
 	stays := false
 	for _, i := range list {
 		item := dataplane.CleanupItem{Object: name + ": " + i.Object, Result: dataplane.Removed}
+		item.InstanceID = p.whose(what, func(id string) bool { return i.Tag == rules.Tag(id) })
 		inert := !i.Goes && linger && i.Tag == rules.Tag(what.InstanceID) && i.Inert
 		switch {
 		case inert && waits != "":
@@ -97,6 +98,9 @@ func (p *Provider) cleanTable(ctx context.Context, t host.Tools, f rules.Family,
 		items = append(items, item)
 	}
 	keeps := dataplane.CleanupItem{Object: name + ": the rule that keeps connections"}
+	if !what.AllKnown {
+		keeps.InstanceID = what.InstanceID
+	}
 	switch {
 	case stuck != nil:
 		keeps.Result, keeps.Message = dataplane.Failed, stuck.Error()
@@ -106,6 +110,17 @@ func (p *Provider) cleanTable(ctx context.Context, t host.Tools, f rules.Family,
 		items = append(items, keeps)
 	}
 	return items
+}
+
+// whose is the instance of an object, as far as it is known: names and numbers tell of
+// a given instance only whether it is that one's.
+func (p *Provider) whose(what dataplane.CleanupOptions, has func(instance string) bool) string {
+	for _, id := range []string{what.InstanceID, p.config.InstanceID} {
+		if id != "" && has(id) {
+			return id
+		}
+	}
+	return ""
 }
 
 // dropInert removes the rule that was left by the last restore, or by one before.
@@ -144,12 +159,13 @@ func (p *Provider) cleanRoutes(what dataplane.CleanupOptions, waits string) []da
 	var items []dataplane.CleanupItem
 	for _, r := range all {
 		mine := what.AllKnown || r == host.NewRoutes(routeTag(what.InstanceID))
+		instance := p.whose(what, func(id string) bool { return r == host.NewRoutes(routeTag(id)) })
 		objects, err := r.Objects()
 		if err == nil && mine && !what.DryRun && waits == "" {
 			_, err = r.Set(nil)
 		}
 		for _, object := range objects {
-			item := dataplane.CleanupItem{Object: object, Result: dataplane.Removed}
+			item := dataplane.CleanupItem{Object: object, Result: dataplane.Removed, InstanceID: instance}
 			switch {
 			case !mine:
 				item.Result, item.Message = dataplane.Kept, "another instance's"

@@ -51,6 +51,11 @@ func TestCleanupOfOthers(t *testing.T) {
 			if n[dataplane.Failed] > 0 {
 				t.Fatalf("%+v", items)
 			}
+			for _, i := range items {
+				if !what.AllKnown && (i.InstanceID == what.InstanceID) == (i.Result == dataplane.Kept) {
+					t.Errorf("whose it is: %+v", i)
+				}
+			}
 			return n
 		}
 		dry := clean(dataplane.CleanupOptions{InstanceID: one.config.InstanceID, DryRun: true})
@@ -157,7 +162,7 @@ func TestLinger(t *testing.T) {
 		if n := linger(w.provider); n[dataplane.Pending] != 0 || n[dataplane.Removed] != 3 {
 			t.Errorf("when the connection is over: %v", n)
 		}
-		netns.Eventually(t, time.Second, func() bool { return !ours(saved(t, v)[rules.IPv4]) }, "nothing to be left")
+		netns.Eventually(t, 10*time.Second, func() bool { return !ours(saved(t, v)[rules.IPv4]) }, "nothing to be left")
 	})
 }
 

@@ -2,75 +2,28 @@ package iptables
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
-	"sync"
-	"syscall"
-	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/sdk/selftest"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
 )
 
-// Ports of the provider's own service. Nothing else is at its address.
-const (
-	ownPort      = 7499
-	ownListening = 7498
-)
+// ownListening is the port that the frontend of the provider's own service leads to,
+// at the same address. Nothing else is there.
+const ownListening = 7498
 
-// ownAddresses are the frontend that Health dials and the listener that it is led
-// to: two ports of one address of the loopback network that the instance has for
-// itself. They are the same in every process, so their rule stays as well. It works
-// without route_localnet, as the packet never leaves the loopback device.
+// ownAddresses are the frontend that Health dials and the target that it is led to:
+// two ports of one address of the loopback network that the instance has for itself.
+// They are the same in every process, so their rule stays as well. It works without
+// route_localnet, as the packet never leaves the loopback device.
 func ownAddresses(instance string) rules.Own {
-	sum := sha256.Sum256([]byte(instance))
-	a := netip.AddrFrom4([4]byte{127, 255, sum[0], 1 | sum[1]&^1})
-	return rules.Own{Frontend: netip.AddrPortFrom(a, ownPort), Endpoint: netip.AddrPortFrom(a, ownListening)}
-}
-
-// ownService is the listener behind it.
-type ownService struct {
-	listener net.Listener
-	accepted sync.WaitGroup
-}
-
-func newOwnService(own rules.Own) (*ownService, error) {
-	// The process before may not have ended yet.
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var err error
-		if e := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, reusePort, 1) }); e != nil {
-			return e
-		}
-		return err
-	}}
-	l, err := config.Listen(context.Background(), "tcp4", own.Endpoint.String())
-	if err != nil {
-		return nil, fmt.Errorf("listen for the check of the data path: %w", err)
-	}
-	o := &ownService{listener: l}
-	o.accepted.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return // closed
-			}
-			_ = c.Close()
-		}
-	})
-	return o, nil
-}
-
-// reusePort is SO_REUSEPORT, which package syscall lacks.
-const reusePort = 15
-
-func (o *ownService) close() {
-	_ = o.listener.Close()
-	o.accepted.Wait()
+	frontend := selftest.Frontend(instance)
+	return rules.Own{Frontend: frontend, Endpoint: netip.AddrPortFrom(frontend.Addr(), ownListening)}
 }
 
 // What can be wrong beside the data path itself.
@@ -90,9 +43,6 @@ type condition struct {
 }
 
 func (c *condition) set(which int, what string) { c.trouble[which] = what }
-
-// dialTime bounds the dial: it stays on this host.
-const dialTime = time.Second
 
 const forwardsNothing = "this host forwards no packets, so there is nobody to serve: set net.ipv4.ip_forward = 1 if it should"
 
@@ -130,14 +80,9 @@ func (c condition) worse(h dataplane.Health) dataplane.Health {
 }
 
 func dial(ctx context.Context, frontend netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", frontend.String())
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("a dial of %v was not led to its endpoint: the rules in OUTPUT of the nat table do not work, or a rule before them takes the packet: %w", frontend, err)
-	case err != nil:
-		return fmt.Errorf("a dial of %v: %w", frontend, err)
+	err := selftest.Dial(ctx, frontend)
+	if errors.Is(err, selftest.ErrNotLed) {
+		return fmt.Errorf("%w: the rules in OUTPUT of the nat table do not work, or a rule before them takes the packet", err)
 	}
-	return conn.Close()
+	return err
 }

@@ -116,6 +116,10 @@ func testDrift(t *testing.T, v host.Variant, dear time.Duration) {
 			}
 		})
 	}()
+	netns.Eventually(t, 10*time.Second, func() (watched bool) {
+		w.provider.show(func(sh *shown) { watched = len(sh.watchers) == 1 })
+		return watched
+	}, "the watcher")
 	endpoint := listenTCP(t, "127.0.0.1:0", "a")
 	command(t, ipt, append([]string{"-t", "nat", "-A", "OUTPUT"}, foreignRule...)...)
 	defer func() { _ = exec.Command(ipt, append([]string{"-t", "nat", "-D", "OUTPUT"}, foreignRule...)...).Run() }()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/sdk/selftest"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/journal"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
@@ -29,8 +30,8 @@ type Provider struct {
 	all      map[host.Variant]host.Tools // what is installed
 	tools    host.Tools                  // what is used; zero: not configured
 	journal  *journal.Journal
-	keeper   *keeper     // nil: nothing is in the kernel
-	own      *ownService // nil: no listener
+	keeper   *keeper          // nil: nothing is in the kernel
+	own      *selftest.Target // nil: no listener
 	tables   tables
 	routes   routes
 	alone    bool                // the other variant's tables hold nothing of this instance
@@ -184,7 +185,7 @@ func (p *Provider) forget() {
 func (p *Provider) leave() {
 	p.stopKeeper()
 	if p.own != nil {
-		p.own.close()
+		p.own.Close()
 		p.own = nil
 	}
 	p.journal.Close()

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/sdk/selftest"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
 )
 
@@ -358,7 +359,7 @@ func (r *round) services() iter.Seq[*dataplane.Service] {
 // generation needs both, and the first after Cleanup.
 func (p *Provider) start() error {
 	if p.own == nil && p.opts.Mode == rules.All {
-		own, err := newOwnService(p.opts.Own)
+		own, err := selftest.Listen(p.opts.Own.Endpoint)
 		if err != nil {
 			return fmt.Errorf("%w: iptables: %w", dataplane.ErrFailed, err)
 		}

@@ -186,12 +186,12 @@ func listenUDP(t testing.TB, addr, word string) netip.AddrPort {
 
 // ask connects and reads the word.
 func ask(addr string) (string, error) {
-	c, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	c, err := net.DialTimeout("tcp", addr, 10*time.Second)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	b, err := io.ReadAll(c)
 	return string(b), err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // node is a directory for one agent, which may be started again and again.
@@ -19,7 +20,7 @@ type node struct {
 	dir string
 }
 
-func newNode(t *testing.T) *node { return &node{t: t, dir: shortDir(t)} }
+func newNode(t *testing.T) *node { return &node{t: t, dir: short.Dir(t)} }
 
 func (n *node) socket() string { return filepath.Join(n.dir, "api.sock") }
 

@@ -13,7 +13,7 @@ import (
 // Under an agent, a port that somebody else has is told with its address, and
 // taken once it is free.
 func TestPortInUseUnderAnAgent(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	taken, err := net.Listen("tcp", "127.0.0.1:"+freePort(t)) // nobody else is given it once it is free
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/port"
 )
 
 // patience bounds each wait; it is long as the machine may be busy.
@@ -78,21 +79,6 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
-}
-
-// shortDir is a directory whose path leaves room for the name of a socket.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "l7")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }
 
 // process is a program that runs. It is killed with the test.
@@ -266,16 +252,11 @@ func load(t *testing.T, clients int, listen, url string, good func(body string) 
 // freePort returns a port of loopback that nobody has just now.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	_, number, err := net.SplitHostPort(port.Free(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	return number
 }
 
 // write puts text into a file, whole at once.

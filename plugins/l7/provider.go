@@ -84,8 +84,11 @@ func (p *Provider) build(s settings.Settings) error {
 	}
 	made.TellFlows(&p.flows)
 	made.SetPartial(true)
-	p.reloads, p.proxy = reloads, made
-	p.front = front.New(p.proxy, p.proxy.Refused, strings.ToLower(rand.Text())+".fairlead.invalid", p.log)
+	fore, err := front.New(made, made.Refused, made.Relieve, strings.ToLower(rand.Text())+".fairlead.invalid", registry, p.log)
+	if err != nil {
+		return fmt.Errorf("%w: l7: %w", dataplane.ErrFailed, err)
+	}
+	p.reloads, p.proxy, p.front = reloads, made, fore
 	p.admin = admin.New(registry, p.ready, p.log)
 	return nil
 }
@@ -168,11 +171,11 @@ func (p *Provider) Health(ctx context.Context) dataplane.Health {
 	case p.ending.Load():
 		return dataplane.Health{State: dataplane.HealthDegraded, Reasons: []string{"it was told to drain: it takes no new requests"}}
 	}
-	wrong := f.Check(ctx)
+	wrong, down := f.Check(ctx)
 	switch {
 	case len(wrong) == 0:
 		return dataplane.Health{State: dataplane.HealthReady}
-	case len(wrong) < listeners:
+	case down < listeners:
 		return dataplane.Health{State: dataplane.HealthDegraded, Reasons: wrong}
 	}
 	return dataplane.Health{State: dataplane.HealthFailed, Reasons: wrong}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/conf"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 func readme(t *testing.T) string {
@@ -64,7 +65,7 @@ func place(text, dir, listen string) string {
 
 // The lines below "By itself" do what they say.
 func TestReadmeByItself(t *testing.T) {
-	dir, a := shortDir(t), backend(t, "a")
+	dir, a := short.Dir(t), backend(t, "a")
 	listen := "127.0.0.1:" + freePort(t)
 	text := strings.ReplaceAll(place(block(t, "By itself"), dir, listen), "127.0.0.1:9001", address(a))
 	setup, serveLine, ok := strings.Cut(text, "fairlead-dataplane-l7 serve")

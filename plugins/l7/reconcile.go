@@ -98,7 +98,7 @@ func (s *step) all(next *dataplane.Snapshot, delta dataplane.Delta) {
 }
 
 func (s *step) route(svc *dataplane.Service) route.Service[*proxy.Target] {
-	return route.Service[*proxy.Target]{Key: svc.Key, Hosts: svc.Hosts, Routes: svc.Routes, Target: s.p.proxy.Target(svc.Key)}
+	return route.Service[*proxy.Target]{Key: svc.Key, Since: svc.Since, Hosts: svc.Hosts, Routes: svc.Routes, Target: s.p.proxy.Target(svc.Key)}
 }
 
 // change makes one service what the change says, or leaves it and notes why.

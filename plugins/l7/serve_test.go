@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/short"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -64,7 +65,7 @@ func TestServeUntilTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &transcript.Buffer{}
 	code := make(chan int, 1)
-	socket := filepath.Join(shortDir(t), "l7.sock")
+	socket := filepath.Join(short.Dir(t), "l7.sock")
 	go func() {
 		code <- Serve(ctx, Process{Args: []string{"--provider-socket", socket, "--listen", "127.0.0.1:0", "--admin", "off", "--announce-time", "0s"}, Version: "test", Stdout: out, Stderr: out})
 	}()

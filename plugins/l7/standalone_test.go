@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // anyPort are settings for tests: no fixed port.
@@ -173,7 +174,7 @@ func TestTerm(t *testing.T) {
 	defer slow.Close()
 	for _, second := range []bool{false, true} {
 		t.Run(fmt.Sprintf("second=%v", second), func(t *testing.T) {
-			p := serve(t, nil, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--announce-time", "3s", "--grace", "1m", "--log-level", "debug",
+			p := serve(t, nil, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--announce-time", "5s", "--grace", "1m", "--log-level", "debug",
 				"--services", fmt.Sprintf("[{name: web, endpoints: [%q]}]", address(slow)))
 			answer := make(chan error, 1)
 			go func() {
@@ -267,7 +268,7 @@ func TestCommands(t *testing.T) {
 
 // TestNotify plays systemd.
 func TestNotify(t *testing.T) {
-	path := filepath.Join(shortDir(t), "notify")
+	path := filepath.Join(short.Dir(t), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

@@ -75,6 +75,7 @@ class Service:
     balance: int = 0
     affinity: int = 0
     drain_seconds: float = 0
+    since: int = 0  # unix ms of its registration; 0: before all others
     times_ok: bool = True
     endpoints: dict = field(default_factory=dict)  # id → Endpoint; never changed
 
@@ -82,6 +83,10 @@ class Service:
         return self is other or (
             other is not None and self.definition == other.definition and self.endpoints == other.endpoints
         )
+
+    def seniority(self):
+        """What services that want the same are ordered by (section 8)."""
+        return self.since, self.key
 
     def bindings(self):
         """What no two services may share: (address, protocol)."""
@@ -129,6 +134,7 @@ def decode_service(s, endpoints):
         definition_bytes=parts + sum(len(t.encode()) for t in texts),
         balance=s.balance,
         affinity=s.affinity.kind,
+        since=s.since_unix_ms,
         drain_seconds=s.drain_time.seconds + s.drain_time.nanos / 1e9,
         times_ok=all(t.seconds >= 0 and t.nanos >= 0 for t in (s.drain_time, s.affinity.ttl)),
         endpoints=endpoints,
@@ -438,14 +444,16 @@ class Resolver:
         return given, self.problems
 
     def try_again(self):
+        losers = [k for k in self.moved if k not in self.placed and k not in self.hopeless]
+        losers.sort(key=lambda k: self.want[k].seniority())
         again = True
         while again:
             again = False
-            for key in self.moved:
-                if key in self.placed or key in self.hopeless:
+            for key in losers:
+                if key in self.placed:
                     continue
                 self.placed.add(key)
-                problem = self.conflict(key, strict=True) if key in self.want else None
+                problem = self.conflict(key, strict=True)
                 if problem:
                     self.placed.discard(key)
                     self.problems[key] = problem
@@ -490,11 +498,15 @@ class Resolver:
     def loses_frontend(self, key, other, binding):
         if self.settled(other) or self.had(other, binding):
             return True
-        return not self.had(key, binding) and other < key
+        return not self.had(key, binding) and self.older(other, key)
+
+    def older(self, key, other):
+        """Which of two that are wanted wins, if nothing else decides."""
+        return self.want[key].seniority() < self.want[other].seniority()
 
     def front_loses(self, front, end, binding):
         """Of a frontend and an endpoint of another service at one place."""
         if self.had(front, binding):
             return False
         stood = end in self.was and any(b == binding for b, _ in self.was[end].stands())
-        return stood or end < front
+        return stood or self.older(end, front)

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -11,9 +12,10 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // peer is a listener whose connections the test holds.
@@ -49,18 +51,19 @@ func newPeer(t *testing.T) *peer {
 	return p
 }
 
-func options(o Options) *atomic.Pointer[Options] {
-	var p atomic.Pointer[Options]
+func options(o Options) *Group {
+	var g Group
 	if o.HeadBytes == 0 {
 		o.HeadBytes = 1 << 10
 	}
-	p.Store(&o)
-	return &p
+	o.Open = cmp.Or(o.Open, 100)
+	g.Configure(o)
+	return &g
 }
 
 func get(t *testing.T, p *Pool, dialled bool) *Conn {
 	t.Helper()
-	c, fresh, err := p.Get(context.Background(), time.Second, false)
+	c, fresh, err := p.Get(context.Background(), await.Patience, false)
 	if err != nil || fresh != dialled {
 		t.Fatalf("dialled %v, %v", fresh, err)
 	}
@@ -88,7 +91,7 @@ func TestPoolGivesTheLastOneAgain(t *testing.T) {
 	if got := get(t, p, false); got != b || !got.Reused() {
 		t.Error("not the one that was used last")
 	}
-	if _, dialled, err := p.Get(context.Background(), time.Second, true); err != nil || !dialled {
+	if _, dialled, err := p.Get(context.Background(), await.Patience, true); err != nil || !dialled {
 		t.Errorf("a fresh one was asked for: %v %v", dialled, err)
 	}
 	open(t, p, 2, 1)
@@ -109,9 +112,9 @@ func TestPoolChecksBeforeUse(t *testing.T) {
 			c := get(t, p, true)
 			c.Put(time.Now())
 			spoil(<-srv.conns)
-			deadline := time.Now().Add(5 * time.Second)
+			deadline := time.Now().Add(await.Patience)
 			for {
-				got, dialled, err := p.Get(context.Background(), time.Second, false)
+				got, dialled, err := p.Get(context.Background(), await.Patience, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -142,7 +145,7 @@ func TestSweep(t *testing.T) {
 	p.Sweep(now)
 	open(t, p, 0, 2)
 	_ = last.Close()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(await.Patience)
 	for {
 		p.Sweep(now)
 		if _, idle := p.Open(); idle == 1 {
@@ -190,7 +193,7 @@ func TestCut(t *testing.T) {
 	if _, err := quiet.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("write: %v", err)
 	}
-	if _, _, err := p.Get(context.Background(), time.Second, false); !errors.Is(err, ErrGone) || !p.WasCut() {
+	if _, _, err := p.Get(context.Background(), await.Patience, false); !errors.Is(err, ErrGone) || !p.WasCut() {
 		t.Errorf("Get: %v", err)
 	}
 	p.Cut(time.Time{})
@@ -210,7 +213,7 @@ func TestConnectErrors(t *testing.T) {
 	addr := netip.MustParseAddrPort(l.Addr().String())
 	_ = l.Close()
 	p := NewPool(addr, options(Options{}))
-	if _, dialled, err := p.Get(context.Background(), time.Second, false); err == nil || !dialled || !strings.Contains(err.Error(), addr.String()) {
+	if _, dialled, err := p.Get(context.Background(), await.Patience, false); err == nil || !dialled || !strings.Contains(err.Error(), addr.String()) {
 		t.Errorf("%v", err)
 	}
 	if p.Addr() != addr || p.AddrText() != addr.String() {
@@ -295,5 +298,34 @@ func TestReadHead(t *testing.T) {
 	}
 	if n, err := conn.Write([]byte("abc")); n != 3 || err != nil || conn.BytesWritten() != 3 || conn.TCP() == nil {
 		t.Errorf("%d %v %d", n, err, conn.BytesWritten())
+	}
+}
+
+// The bound of open connections is one for all pools of a group: above it, none
+// is kept for later, wherever it leads.
+func TestGroup(t *testing.T) {
+	a, b := newPeer(t), newPeer(t)
+	g := options(Options{Idle: 9, IdleTime: time.Minute, Open: 2})
+	first, second := NewPool(a.addr, g), NewPool(b.addr, g)
+	var conns []*Conn
+	for _, p := range []*Pool{first, first, second} {
+		c, _, err := p.Get(t.Context(), await.Patience, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	for i := len(conns) - 1; i >= 0; i-- {
+		conns[i].Put(time.Now())
+	}
+	if _, idle := second.Open(); idle != 0 {
+		t.Errorf("%d connections wait above the bound", idle)
+	}
+	if _, idle := first.Open(); idle != 2 {
+		t.Errorf("%d connections wait within the bound, want 2", idle)
+	}
+	first.Relieve()
+	if _, idle := first.Open(); idle != 0 || g.open.Load() != 0 {
+		t.Errorf("after Relieve %d connections wait, and %d count as open", idle, g.open.Load())
 	}
 }

@@ -123,7 +123,7 @@ func past() time.Time { return time.Unix(1, 0) }
 func (c *Conn) begin() {
 	c.failed = nil
 	c.written.Store(0)
-	c.left = c.pool.options.Load().HeadBytes
+	c.left = c.pool.group.options.Load().HeadBytes
 }
 
 // quiet reports whether an idle connection is as it should be: open, and without

@@ -11,10 +11,20 @@ import (
 	"time"
 )
 
-// Options are the same for all pools of a proxy. They may be replaced at any
-// time.
+// Group is what the pools of a proxy share. The zero value is a group that
+// Configure has to be called for.
+type Group struct {
+	options atomic.Pointer[Options]
+	open    atomic.Int64 // connections of all pools
+}
+
+// Configure replaces the options, which may happen at any time.
+func (g *Group) Configure(o Options) { g.options.Store(&o) }
+
+// Options are the same for all pools of a group.
 type Options struct {
 	HeadBytes int64         // of an answer's head
+	Open      int           // connections of all pools, above which none waits for use
 	Idle      int           // connections of one pool that wait for use, at most
 	IdleTime  time.Duration // after which one that waits is closed
 }
@@ -22,9 +32,9 @@ type Options struct {
 // Pool holds the connections to one address. All methods may be called by any
 // goroutine.
 type Pool struct {
-	addr    netip.AddrPort
-	dial    string // addr, printed once
-	options *atomic.Pointer[Options]
+	addr  netip.AddrPort
+	dial  string // addr, printed once
+	group *Group
 
 	mu     sync.Mutex
 	idle   []*Conn // the longest idle first
@@ -34,8 +44,8 @@ type Pool struct {
 }
 
 // NewPool returns the pool of an address, without a connection.
-func NewPool(addr netip.AddrPort, options *atomic.Pointer[Options]) *Pool {
-	return &Pool{addr: addr, dial: addr.String(), options: options}
+func NewPool(addr netip.AddrPort, group *Group) *Pool {
+	return &Pool{addr: addr, dial: addr.String(), group: group}
 }
 
 // Addr is the address of the pool.
@@ -76,6 +86,7 @@ func (p *Pool) Get(ctx context.Context, timeout time.Duration, fresh bool) (c *C
 		_ = nc.Close()
 		return nil, true, fmt.Errorf("backend: connect to %s: %w", p.dial, err)
 	}
+	p.group.open.Add(1)
 	p.mu.Lock()
 	p.enlist(c)
 	cut := p.cut
@@ -129,16 +140,16 @@ func (c *Conn) Put(now time.Time) {
 	c.SetReadDeadline(time.Time{})
 	c.idleSince = now
 	p := c.pool
-	options := p.options.Load()
+	options := p.group.options.Load()
 	p.mu.Lock()
 	p.delist(c)
-	keep := !p.closed && len(p.idle) < options.Idle
+	keep := !p.closed && len(p.idle) < options.Idle && p.group.open.Load() <= int64(options.Open)
 	if keep {
 		p.idle = append(p.idle, c)
 	}
 	p.mu.Unlock()
 	if !keep {
-		_ = c.tcp.Close()
+		c.close()
 	}
 }
 
@@ -147,7 +158,7 @@ func (c *Conn) Discard() {
 	c.pool.mu.Lock()
 	c.pool.delist(c)
 	c.pool.mu.Unlock()
-	_ = c.tcp.Close()
+	c.close()
 }
 
 // Reset closes c, which is in use, so that the backend notices at once: an end
@@ -155,6 +166,12 @@ func (c *Conn) Discard() {
 func (c *Conn) Reset() {
 	_ = c.tcp.SetLinger(0)
 	c.Discard()
+}
+
+// close gives the socket back; who calls it has c alone.
+func (c *Conn) close() {
+	c.pool.group.open.Add(-1)
+	_ = c.tcp.Close()
 }
 
 // Open is how many connections of the pool are in use, and how many wait for it.
@@ -167,7 +184,7 @@ func (p *Pool) Open() (busy, idle int) {
 // Sweep closes connections that waited for longer than Options.IdleTime, and
 // those that the backend closed.
 func (p *Pool) Sweep(now time.Time) {
-	idleTime := p.options.Load().IdleTime
+	idleTime := p.group.options.Load().IdleTime
 	p.mu.Lock()
 	idle := p.idle
 	p.idle = nil
@@ -178,7 +195,7 @@ func (p *Pool) Sweep(now time.Time) {
 	kept := make([]*Conn, 0, len(idle))
 	for _, c := range idle {
 		if now.Sub(c.idleSince) >= idleTime || !c.quiet() {
-			_ = c.tcp.Close()
+			c.close()
 		} else {
 			kept = append(kept, c)
 		}
@@ -193,6 +210,15 @@ func (p *Pool) Sweep(now time.Time) {
 	if closed {
 		closeAll(kept)
 	}
+}
+
+// Relieve closes all connections that wait for use.
+func (p *Pool) Relieve() {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	closeAll(idle)
 }
 
 // Close closes all connections that wait for use, and those in use when they
@@ -228,6 +254,6 @@ func (p *Pool) WasCut() bool {
 
 func closeAll(conns []*Conn) {
 	for _, c := range conns {
-		_ = c.tcp.Close()
+		c.close()
 	}
 }

@@ -18,7 +18,8 @@ var ErrBadResponse = errors.New("backend: bad response")
 // closed, as that would read the rest of it.
 func (c *Conn) ReadHead(r *http.Request, onInformational func(*http.Response) error) (*http.Response, error) {
 	for range informational {
-		c.left = max(c.pool.options.Load().HeadBytes-int64(c.reader.Buffered()), 1)
+		c.left = max(c.pool.group.options.Load().HeadBytes-int64(c.reader.Buffered()), 1)
+		connection := c.connectionFields()
 		answer, err := http.ReadResponse(c.reader, r)
 		if err != nil {
 			if errors.Is(c.failed, os.ErrDeadlineExceeded) {
@@ -32,6 +33,9 @@ func (c *Conn) ReadHead(r *http.Request, onInformational func(*http.Response) er
 		case code < 100 || code > 599:
 			return nil, fmt.Errorf("%w: status %d", ErrBadResponse, code)
 		case code >= 200 || code == http.StatusSwitchingProtocols:
+			if answer.Close && len(connection) > 0 {
+				answer.Header["Connection"] = connection
+			}
 			c.unbounded()
 			return answer, nil
 		}

@@ -22,6 +22,7 @@ const (
 type door struct {
 	wanted string // as it was asked for; the key of a door
 	net.Listener
+	crowd   crowd // who came in by it
 	closing atomic.Bool
 	done    chan struct{}          // closed when nothing is accepted any more
 	trouble atomic.Pointer[string] // why it does not accept; nil: it does
@@ -33,7 +34,7 @@ func open(key, address string) (*door, error) {
 	if err != nil {
 		return nil, explain(key, address, err)
 	}
-	return &door{wanted: address, Listener: l, done: make(chan struct{})}, nil
+	return &door{wanted: address, Listener: l, crowd: newCrowd(), done: make(chan struct{})}, nil
 }
 
 // explain adds the remedy to an error of a listener; key is the setting.
@@ -65,21 +66,24 @@ type Taken struct {
 // Error says what to do.
 func (t *Taken) Error() string { return t.err.Error() }
 
-// serve hands each connection on, until the door closes.
-func (d *door) serve(hand func(net.Conn)) {
+// serve hands each connection on, until the door closes. If the system has no
+// descriptor for one, relieve is called, and some that wait for a request go.
+func (d *door) serve(hand func(*door, *net.TCPConn), relieve func()) {
 	defer close(d.done)
 	for {
 		c, err := d.Accept()
 		switch {
 		case err == nil:
 			d.trouble.Store(nil)
-			hand(c)
+			hand(d, c.(*net.TCPConn))
 		case d.closing.Load() || errors.Is(err, net.ErrClosed):
 			_ = d.Listener.Close()
 			return
 		default:
 			reason := strings.TrimPrefix(err.Error(), "accept ")
 			d.trouble.Store(&reason)
+			relieve()
+			d.crowd.reclaim(time.Now())
 			time.Sleep(acceptPause)
 		}
 	}

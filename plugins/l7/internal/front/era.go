@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/http1"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
@@ -25,7 +26,12 @@ type era struct {
 	served chan struct{}
 }
 
-func newEra(s settings.Settings, handler http.Handler, log *slog.Logger) *era {
+// guardFirst is how much later than the guard the server ends a connection whose
+// first head does not come: the guard says 408 to one that has begun, and counts
+// it.
+const guardFirst = 500 * time.Millisecond
+
+func newEra(s settings.Settings, first time.Duration, handler http.Handler, log *slog.Logger) *era {
 	e := &era{conns: make(chan net.Conn), over: make(chan struct{}), served: make(chan struct{})}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -34,12 +40,17 @@ func newEra(s settings.Settings, handler http.Handler, log *slog.Logger) *era {
 		DisableGeneralOptionsHandler: true, // OPTIONS * is for the service
 
 		Handler: handler, Protocols: protocols, ConnContext: http1.ConnContext,
-		ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle, MaxHeaderBytes: s.MaxHeaderBytes,
+		ReadHeaderTimeout: s.Timeouts.Header + first, IdleTimeout: s.Timeouts.Idle, MaxHeaderBytes: s.MaxHeaderBytes,
 		ErrorLog: stdlog.New(complaints{log}, "", 0),
-		ConnState: func(_ net.Conn, state http.ConnState) {
+		ConnState: func(conn net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateClosed, http.StateHijacked:
 				e.open.Add(-1)
+				waits(conn, time.Time{})
+			case http.StateIdle:
+				waits(conn, time.Now())
+			case http.StateActive:
+				waits(conn, time.Time{})
 			default:
 			}
 		},
@@ -49,6 +60,21 @@ func newEra(s settings.Settings, handler http.Handler, log *slog.Logger) *era {
 		_ = e.server.Serve(e) // ends with Close of the era, as it should
 	}()
 	return e
+}
+
+// waits notes since when a connection is without a request; zero: it has one.
+func waits(conn net.Conn, since time.Time) {
+	g, ok := conn.(*http1.Guard)
+	if !ok {
+		return
+	}
+	if c, ok := g.Conn.(*visitor); ok {
+		at := int64(0)
+		if !since.IsZero() {
+			at = since.UnixNano()
+		}
+		c.waiting.Store(at)
+	}
 }
 
 // complaints takes what the server writes: mostly of clients that misbehave, which

@@ -12,6 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fairlead/fairlead/plugins/l7/internal/files"
 	"github.com/fairlead/fairlead/plugins/l7/internal/http1"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
 )
@@ -22,11 +25,16 @@ type Front struct {
 	handler http.Handler
 	refused func(*http.Request, *http1.Refusal)
 	log     *slog.Logger
+	metrics *metrics
+	relieve func() // gives back descriptors of which nobody has need
 	probe   string // the host of Check; nobody else knows it
+
+	refusal, first, check time.Duration // see refusalTime, guardFirst and checkTime
 
 	leaving  atomic.Bool  // answers say Connection: close
 	requests atomic.Int64 // under way
 	now      atomic.Pointer[current]
+	fullAt   atomic.Int64 // unix ns of the last line of the log that says so
 
 	mu    sync.Mutex // guards what follows; held while doors open and close
 	doors []*door
@@ -37,13 +45,23 @@ type Front struct {
 type current struct {
 	era      *era
 	settings settings.Settings
+	most     int // connections of each door
 }
 
 // New returns a front without doors. handler takes the requests; refused is told
-// of those that the guard refused, and may be nil. probe is a host name that
-// nobody can guess.
-func New(handler http.Handler, refused func(*http.Request, *http1.Refusal), probe string, log *slog.Logger) *Front {
-	return &Front{handler: handler, refused: refused, probe: probe, log: log}
+// of those that the guard refused, relieve is called when there is no descriptor
+// for a connection; both may be nil. probe is a host name that nobody can guess.
+func New(
+	handler http.Handler, refused func(*http.Request, *http1.Refusal), relieve func(), probe string, registry prometheus.Registerer, log *slog.Logger,
+) (*Front, error) {
+	m, err := newMetrics(registry)
+	if err != nil {
+		return nil, err
+	}
+	if relieve == nil {
+		relieve = func() {}
+	}
+	return &Front{handler: handler, refused: refused, relieve: relieve, metrics: m, probe: probe, refusal: refusalTime, first: guardFirst, check: checkTime, log: log}, nil
 }
 
 // Configure makes the front what the settings say, or returns an error and
@@ -58,12 +76,12 @@ func (f *Front) Configure(s settings.Settings) error {
 	}
 	if now := f.now.Load(); len(f.eras) == 0 || !sameServer(now.settings, s) {
 		f.retire()
-		f.eras = append(f.eras, newEra(s, http1.Handler(http.HandlerFunc(f.serve), f.refused), f.log))
+		f.eras = append(f.eras, newEra(s, f.first, http1.Handler(http.HandlerFunc(f.serve), f.refused), f.log))
 	}
-	f.now.Store(&current{era: f.eras[len(f.eras)-1], settings: s})
+	f.now.Store(&current{era: f.eras[len(f.eras)-1], settings: s, most: f.bound(s)})
 	f.leaving.Store(false)
 	for _, d := range come {
-		go d.serve(f.hand)
+		go d.serve(f.hand, f.relieve)
 		f.log.Info("taking requests", "listen", d.Addr().String())
 	}
 	for _, d := range leave {
@@ -72,6 +90,18 @@ func (f *Front) Configure(s settings.Settings) error {
 	}
 	f.doors = append(keep, come...)
 	return nil
+}
+
+// bound is how many connections each listener takes.
+func (f *Front) bound(s settings.Settings) int {
+	most := s.MaxConnections
+	if fit, limit := files.Room(len(s.Listen)); fit < most {
+		f.log.Info("fewer connections than max_connections are taken: raise the limit of open files (LimitNOFILE, ulimit -n)",
+			"max_connections", most, "taken", fit, "open_files", limit)
+		most = fit
+	}
+	f.metrics.most.Set(float64(most))
+	return most
 }
 
 // sameServer reports whether connections under both settings may share a server.
@@ -151,13 +181,20 @@ func (f *Front) reopen(old *door) error {
 		return err
 	}
 	f.doors[slices.Index(f.doors, old)] = d
-	go d.serve(f.hand)
+	go d.serve(f.hand, f.relieve)
 	return nil
 }
 
-// hand gives a connection to the era in force.
-func (f *Front) hand(c net.Conn) {
+// hand gives a connection to the era in force, or turns it away.
+func (f *Front) hand(d *door, tcp *net.TCPConn) {
 	now := f.now.Load()
+	c := d.crowd.admit(tcp, now.most, time.Now(), f.metrics)
+	if c == nil {
+		f.metrics.refused.Inc()
+		d.crowd.turnAway(tcp, f.refusal)
+		f.tellFull(d, now.most)
+		return
+	}
 	for {
 		// Invariant: an era that is not in force and has no connection gets none.
 		now.era.open.Add(1)
@@ -171,6 +208,17 @@ func (f *Front) hand(c net.Conn) {
 	now.era.take(http1.NewGuard(c, http1.Limits{
 		HeaderBytes: now.settings.MaxHeaderBytes, HeaderTimeout: now.settings.Timeouts.Header, H2C: now.settings.H2C,
 	}))
+}
+
+// fullEvery is how often the log says that a door is full.
+const fullEvery = time.Minute
+
+func (f *Front) tellFull(d *door, most int) {
+	now, last := time.Now().UnixNano(), f.fullAt.Load()
+	if now-last >= int64(fullEvery) && f.fullAt.CompareAndSwap(last, now) {
+		f.log.Warn("connections are turned away: the listener has as many as it takes, and all are of use; raise max_connections or the limit of open files, or find out who holds them (ss -tn)",
+			"listen", d.Addr().String(), "connections", most)
+	}
 }
 
 // serve is the handler of all eras.
@@ -229,23 +277,30 @@ func (f *Front) Close(ctx context.Context) (cut int) {
 // checkTime bounds one question of Check.
 const checkTime = 1500 * time.Millisecond
 
+// errFull: a door is full, which is no fault of its own.
+var errFull = errors.New("connections are turned away, as many as max_connections are open")
+
 // Check makes a request at each door, as a client would, and returns what is
-// wrong, door by door.
-func (f *Front) Check(ctx context.Context) []string {
+// wrong, door by door, and how many doors do not work at all.
+func (f *Front) Check(ctx context.Context) (wrong []string, down int) {
 	f.mu.Lock()
 	doors := slices.Clone(f.doors)
 	f.mu.Unlock()
 	if len(doors) == 0 {
-		return []string{"no listener is open"}
+		return []string{"no listener is open"}, 1
 	}
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	ctx, cancel := context.WithTimeout(ctx, f.check)
 	defer cancel()
-	wrong := make([]string, len(doors))
+	wrong = make([]string, len(doors))
 	var all sync.WaitGroup
+	var dead atomic.Int64
 	for i, d := range doors {
 		all.Go(func() {
 			if err := f.ask(ctx, d); err != nil {
 				wrong[i] = fmt.Sprintf("listen %s: %v", d.Addr(), err)
+				if !errors.Is(err, errFull) {
+					dead.Add(1)
+				}
 			}
 			if why := d.trouble.Load(); why != nil && wrong[i] == "" {
 				wrong[i] = fmt.Sprintf("listen %s: connections cannot be taken: %s", d.Addr(), *why)
@@ -253,7 +308,7 @@ func (f *Front) Check(ctx context.Context) []string {
 		})
 	}
 	all.Wait()
-	return slices.DeleteFunc(wrong, func(s string) bool { return s == "" })
+	return slices.DeleteFunc(wrong, func(s string) bool { return s == "" }), int(dead.Load())
 }
 
 func (f *Front) ask(ctx context.Context, d *door) error {
@@ -271,6 +326,9 @@ func (f *Front) ask(ctx context.Context, d *door) error {
 		return fmt.Errorf("it does not answer: %w", err)
 	}
 	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get("X-Fairlead-Reason") == reasonFull {
+		return errFull
+	}
 	if answer.StatusCode != http.StatusNoContent {
 		return fmt.Errorf("somebody else answers, with status %d", answer.StatusCode)
 	}

@@ -10,8 +10,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
 	"github.com/fairlead/fairlead/test/await"
@@ -26,10 +29,20 @@ func at(addresses ...string) settings.Settings {
 	return s
 }
 
+func newFront(t *testing.T, handler http.HandlerFunc) *Front {
+	t.Helper()
+	f, err := New(handler, nil, nil, probeHost, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.refusal, f.check = await.Patience, await.Patience // however busy the machine is
+	return f
+}
+
 // start returns a front that answers by handler at 127.0.0.1, any port.
 func start(t *testing.T, handler http.HandlerFunc) *Front {
 	t.Helper()
-	f := New(handler, nil, probeHost, slog.New(slog.DiscardHandler))
+	f := newFront(t, handler)
 	if err := f.Configure(at("127.0.0.1:0")); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +103,7 @@ func TestABusyPort(t *testing.T) {
 }
 
 func TestAnAddressThatIsNotHere(t *testing.T) {
-	f := New(http.HandlerFunc(ok), nil, probeHost, slog.New(slog.DiscardHandler))
+	f := newFront(t, ok)
 	err := f.Configure(at("198.51.100.1:8080"))
 	if err == nil || !strings.Contains(err.Error(), "198.51.100.1:8080") || !strings.Contains(err.Error(), "no such address") {
 		t.Errorf("got %v", err)
@@ -108,7 +121,7 @@ func TestChangesDropNothing(t *testing.T) {
 	}
 	stop := make(chan struct{})
 	var load sync.WaitGroup
-	var requests [4]int
+	var requests [4]atomic.Int64
 	for i := range requests {
 		load.Go(func() {
 			c := client(t)
@@ -125,7 +138,7 @@ func TestChangesDropNothing(t *testing.T) {
 					t.Errorf("client %d: %v", i, err)
 					return
 				}
-				requests[i]++
+				requests[i].Add(1)
 			}
 		})
 	}
@@ -139,19 +152,23 @@ func TestChangesDropNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	await.For(t, "a request of each client", func() bool {
+		for i := range requests {
+			if requests[i].Load() == 0 && !t.Failed() {
+				return false
+			}
+		}
+		return true
+	})
 	close(stop)
 	load.Wait()
-	for i, n := range requests {
-		if n == 0 {
-			t.Errorf("client %d made no request", i)
-		}
-	}
-	f.mu.Lock()
-	eras := len(f.eras)
-	f.mu.Unlock()
-	if eras > 2+len(requests) {
-		t.Errorf("%d servers are left, more than there are connections", eras)
-	}
+	// A connection that its client closed counts until its server has noticed.
+	await.For(t, "no more servers than connections", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.retire()
+		return len(f.eras) <= 2+len(requests)
+	})
 	// The address for all and the one for loopback cannot both be open.
 	if err := f.Configure(at("0.0.0.0:" + port)); err != nil {
 		t.Fatal(err)
@@ -241,18 +258,18 @@ func TestCheck(t *testing.T) {
 	if err := f.Configure(at("127.0.0.1:0", "[::]:0")); err != nil {
 		t.Fatal(err)
 	}
-	if wrong := f.Check(t.Context()); len(wrong) > 0 {
+	if wrong, _ := f.Check(t.Context()); len(wrong) > 0 {
 		t.Errorf("got %q", wrong)
 	}
 	f.doors[1].discard() // as if the system had taken it away
-	wrong := f.Check(t.Context())
+	wrong, _ := f.Check(t.Context())
 	if len(wrong) != 1 || !strings.Contains(wrong[0], f.doors[1].Addr().String()) {
 		t.Errorf("got %q, want that the second listener does not answer", wrong)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	f.Close(ctx)
-	if wrong := f.Check(t.Context()); len(wrong) != 1 {
+	if wrong, _ := f.Check(t.Context()); len(wrong) != 1 {
 		t.Errorf("of a closed front: got %q", wrong)
 	}
 }
@@ -261,7 +278,7 @@ func TestSomebodyElseAnswers(t *testing.T) {
 	f, other := start(t, ok), start(t, ok)
 	other.probe = "another.invalid"
 	f.doors[0], other.doors[0] = other.doors[0], f.doors[0]
-	if wrong := f.Check(t.Context()); len(wrong) != 1 || !strings.Contains(wrong[0], "somebody else") {
+	if wrong, _ := f.Check(t.Context()); len(wrong) != 1 || !strings.Contains(wrong[0], "somebody else") {
 		t.Errorf("got %q", wrong)
 	}
 	f.doors[0], other.doors[0] = other.doors[0], f.doors[0]
@@ -306,5 +323,34 @@ func TestOptionsOfTheWholeServer(t *testing.T) {
 	_, _ = io.WriteString(c, "OPTIONS * HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
 	if answer, err := io.ReadAll(c); err != nil || !strings.HasSuffix(string(answer), "\r\n\r\n*") {
 		t.Errorf("%q %v", answer, err)
+	}
+}
+
+// A head that has begun and does not end is answered with 408, also the first
+// one of a connection; a connection on which nothing comes is closed.
+func TestHeadsThatAreLate(t *testing.T) {
+	listen := func(first time.Duration) (address string) {
+		f := start(t, ok)
+		f.first = first
+		s := at("127.0.0.1:0")
+		s.Timeouts.Header = 100 * time.Millisecond
+		if err := f.Configure(s); err != nil {
+			t.Fatal(err)
+		}
+		return f.Addresses()[0]
+	}
+	address := listen(await.Patience) // however late the first byte is sent
+	second := dial(t, address, askNow)
+	if r := answerOf(t, second); r.StatusCode != http.StatusOK {
+		t.Fatal(r.Status)
+	}
+	_, _ = io.WriteString(second, "GET / HTTP/1.1\r\nHo")
+	for name, c := range map[string]net.Conn{"first": dial(t, address, "GET / HTTP/1.1\r\nHo"), "second": second} {
+		if r := answerOf(t, c); r.StatusCode != http.StatusRequestTimeout {
+			t.Errorf("the %s head: %s, want 408", name, r.Status)
+		}
+	}
+	if n, err := dial(t, listen(guardFirst), "").Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("a connection on which nothing comes: %d %v, want its end", n, err)
 	}
 }

@@ -152,6 +152,10 @@ func (h *head) field(line []byte, s *Scanner) *Refusal {
 				return &Refusal{http.StatusNotImplemented, "an upgrade to anything but websocket"}
 			}
 		}
+	case len("Expect"):
+		if is(name, "expect") && len(value) > 0 && !is(value, "100-continue") {
+			return &Refusal{http.StatusExpectationFailed, "an expectation other than 100-continue"}
+		}
 	case len("Connection"):
 		if is(name, "connection") {
 			for option := range bytes.SplitSeq(value, []byte{','}) {

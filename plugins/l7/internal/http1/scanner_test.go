@@ -202,6 +202,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"long trailers", chunked("0\r\n" + strings.Repeat("X: y\r\n", 1000) + "\r\n"), 431, "trailers"},
 		{"announced length", post("Trailer: X, Content-Length\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400, "Trailer"},
 
+		{"unknown expectation", field("Expect: 200-ok"), 417, "100-continue"},
 		{"h2c", field("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA"), 501, "h2c"},
 		{"settings", field("HTTP2-Settings: AAMAAABk"), 501, "HTTP2-Settings"},
 		{"upgrade list", field("Connection: Upgrade\r\nUpgrade: websocket, h2c"), 501, "websocket"},

@@ -105,6 +105,7 @@ type entry struct {
 	backend           string
 	tries             int
 	reason            Reason
+	detail            string // of the reason
 	tunnel            bool
 }
 
@@ -135,6 +136,9 @@ func (e *entry) appendTo(b []byte) []byte {
 	b = appendNumber(b, "tries", int64(e.tries))
 	if e.reason != ReasonNone {
 		b = appendText(b, "reason", string(e.reason))
+	}
+	if e.detail != "" {
+		b = appendText(b, "detail", e.detail)
 	}
 	if e.tunnel {
 		b = append(b, `,"tunnel":true`...)

@@ -106,7 +106,7 @@ func TestRefusedRequestsAreLogged(t *testing.T) {
 	if answer, _ := w.answer("GET", r); answer.StatusCode != http.StatusBadRequest {
 		t.Errorf("%d", answer.StatusCode)
 	}
-	w.logged(`"status":400`, `"reason":"bad-request"`)
+	w.logged(`"status":400`, `"path":"-"`, `"reason":"bad-request","detail":"two Host headers"`)
 	if w.metric("fairlead_l7_bad_requests_total", "status", "400") != 1 {
 		t.Error("not counted")
 	}

@@ -332,7 +332,7 @@ func (p *Proxy) Refused(r *http.Request, why *http1.Refusal) {
 			peer = a.Addr().Unmap().WithZone("").String()
 		}
 		e := entry{
-			time: time.Now(), client: peer, method: "-", proto: "-", target: why.Reason, status: why.Status, reason: ReasonBadRequest,
+			time: time.Now(), client: peer, method: "-", proto: "-", target: "-", status: why.Status, reason: ReasonBadRequest, detail: why.Reason,
 		}
 		l.put(e.appendTo(make([]byte, 0, 256)))
 	}

@@ -164,6 +164,10 @@ func (x *exchange) exchangeOnce(now *endpoints, lease balance.Lease, fresh bool)
 	}
 	began := time.Now()
 	c, dialled, err := x.at.pool.Get(x.r.Context(), timeout, fresh)
+	if err != nil && noDescriptor(err) {
+		x.p.Relieve()
+		c, dialled, err = x.at.pool.Get(x.r.Context(), timeout, fresh)
+	}
 	if err != nil {
 		return x.connectFailed(lease, err)
 	}

@@ -48,6 +48,7 @@ func newWorld(t testing.TB, adjust func(*options), backends ...string) *world {
 	w.proxy = p
 	w.adjust(func(o *options) {
 		o.log = newAccessLog(w.log, p.metrics.dropped)
+		o.connect, o.connectAgain, o.try = await.Patience, await.Patience, await.Patience // however busy the machine is
 		if adjust != nil {
 			adjust(o)
 		}
@@ -326,6 +327,32 @@ func (w *world) client() *http.Client {
 	}
 	w.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// paced does what moves often enough for a limit of silence: beat waits for the next
+// third of that. If it fails and the machine did not keep that pace, silence may have
+// been noticed rightly, and it is done again.
+func paced(t testing.TB, limit time.Duration, f func(beat func()) error) {
+	t.Helper()
+	for try := 1; ; try++ {
+		tick := time.NewTicker(limit / 3)
+		last, longest := time.Now(), time.Duration(0)
+		beat := func() {
+			longest = max(longest, time.Since(last))
+			<-tick.C
+			longest = max(longest, time.Since(last))
+			last = time.Now()
+		}
+		err := f(beat)
+		tick.Stop()
+		longest = max(longest, time.Since(last))
+		if err == nil {
+			return
+		}
+		if longest <= limit/2 || try == 20 {
+			t.Fatalf("try %d, no pause longer than %v of %v: %v", try, longest, limit, err)
+		}
+	}
 }
 
 // expect checks status and reason.

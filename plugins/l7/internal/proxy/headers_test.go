@@ -167,15 +167,17 @@ func TestLoop(t *testing.T) {
 }
 
 func TestOnlyHeadersOfTheAnswerThatConcernTheClient(t *testing.T) {
-	w := newWorld(t, nil, says(t, "HTTP/1.1 200 OK\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nUpgrade: h2c\r\nProxy-Authenticate: x\r\nX-Stays: 1\r\nContent-Length: 2\r\n\r\nok", false))
-	answer, body := w.get("/", "")
-	for _, name := range []string{"X-Hop", "Keep-Alive", "Upgrade", "Proxy-Authenticate", "Connection", "Content-Type"} {
-		if answer.Header[name] != nil {
-			t.Errorf("%s: %q", name, answer.Header[name])
+	for _, connection := range []string{"Connection: X-Hop", "Connection: close, X-Hop", "connection: close\r\nConnection: keep-alive ,x-hop"} {
+		w := newWorld(t, nil, says(t, "HTTP/1.1 200 OK\r\n"+connection+"\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nUpgrade: h2c\r\nProxy-Authenticate: x\r\nX-Stays: 1\r\nContent-Length: 2\r\n\r\nok", false))
+		answer, body := w.get("/", "")
+		for _, name := range []string{"X-Hop", "Keep-Alive", "Upgrade", "Proxy-Authenticate", "Connection", "Content-Type"} {
+			if answer.Header[name] != nil {
+				t.Errorf("%q: %s: %q", connection, name, answer.Header[name])
+			}
 		}
-	}
-	if answer.Header.Get("X-Stays") != "1" || body != "ok" {
-		t.Errorf("%v %q", answer.Header, body)
+		if answer.Header.Get("X-Stays") != "1" || body != "ok" {
+			t.Errorf("%q: %v %q", connection, answer.Header, body)
+		}
 	}
 }
 

@@ -64,6 +64,28 @@ func TestNothingStaysBehind(t *testing.T) {
 // E1, E2: what is known of endpoints survives snapshots, so the load stays
 // even while they come.
 func TestDistributionDuringUpdates(t *testing.T) {
+	// P2C by latency is no even draw, so only what is grossly uneven fails; and on a
+	// busy machine, on which latencies are those of chance, what is so each time.
+	for try := 1; ; try++ {
+		n := scale.N(3000)
+		got := distribution(t, n)
+		want, chi := float64(n)/3, 0.0
+		for _, g := range got {
+			chi += math.Pow(float64(g)-want, 2) / want
+		}
+		if chi <= 0.2*float64(n) {
+			return
+		}
+		if scale.Factor() >= 1 || try == 10 {
+			t.Fatalf("try %d: %d requests went %v", try, n, got)
+		}
+	}
+}
+
+// distribution makes n requests to three endpoints while snapshots come, and returns
+// how many each got.
+func distribution(t *testing.T, n int) (all [3]int64) {
+	t.Helper()
 	var got [3]atomic.Int64
 	var backends []string
 	for i := range got {
@@ -73,7 +95,6 @@ func TestDistributionDuringUpdates(t *testing.T) {
 		}))
 	}
 	w := newWorld(t, nil, backends...)
-	n := scale.N(3000)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -103,17 +124,13 @@ func TestDistributionDuringUpdates(t *testing.T) {
 	}
 	close(stop)
 	<-stopped
-	want, chi := float64(n)/3, 0.0
-	for i := range got {
-		chi += math.Pow(float64(got[i].Load())-want, 2) / want
-	}
-	// P2C by latency is no even draw, so only what is grossly uneven fails.
-	if chi > 0.2*float64(n) {
-		t.Errorf("%d requests went %d, %d, %d", n, got[0].Load(), got[1].Load(), got[2].Load())
-	}
 	if c := w.metric("fairlead_l7_connects_total"); c > 3 {
 		t.Errorf("%v connects: pools did not survive the updates", c)
 	}
+	for i := range got {
+		all[i] = got[i].Load()
+	}
+	return all
 }
 
 // Endpoints come and go under load, and no request fails.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/backend"
 	"github.com/fairlead/fairlead/plugins/l7/internal/balance"
+	"github.com/fairlead/fairlead/plugins/l7/internal/files"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
 )
 
@@ -55,8 +56,9 @@ func connectAgainOf(t settings.Timeouts) time.Duration {
 // headBytes bounds the head of an answer.
 const headBytes = 128 << 10
 
-func backendOptionsOf(s settings.Settings) *backend.Options {
-	return &backend.Options{HeadBytes: headBytes, Idle: s.Idle.PerEndpoint, IdleTime: s.Idle.Time}
+func backendOptionsOf(s settings.Settings) backend.Options {
+	fit, _ := files.Room(1)
+	return backend.Options{HeadBytes: headBytes, Open: fit, Idle: s.Idle.PerEndpoint, IdleTime: s.Idle.Time}
 }
 
 func balanceOf(s settings.Settings) balance.Config {

@@ -19,12 +19,12 @@ import (
 // Proxy is the handler of all requests. Its methods may be called from any
 // goroutine.
 type Proxy struct {
-	log     *slog.Logger
-	metrics *metrics
-	options atomic.Pointer[options]
-	backend atomic.Pointer[backend.Options]
-	table   atomic.Pointer[route.Table[*Target]]
-	partial atomic.Bool // the table may lack services
+	log      *slog.Logger
+	metrics  *metrics
+	options  atomic.Pointer[options]
+	backends backend.Group
+	table    atomic.Pointer[route.Table[*Target]]
+	partial  atomic.Bool // the table may lack services
 
 	exchanges sync.Pool // of *exchange
 	buffers   sync.Pool // of *[]byte, bodyBytes long
@@ -65,7 +65,7 @@ func New(s settings.Settings, registry prometheus.Registerer, log *slog.Logger) 
 func (p *Proxy) Configure(s settings.Settings) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.backend.Store(backendOptionsOf(s))
+	p.backends.Configure(backendOptionsOf(s))
 	next := optionsOf(s)
 	old := p.options.Load()
 	next.log = p.metrics.accessLog(old, logTo(s))
@@ -140,12 +140,7 @@ func (p *Proxy) sweep() {
 		p.mu.Unlock()
 		return
 	}
-	var pools []*backend.Pool
-	for _, t := range p.targets {
-		for _, e := range t.backend {
-			pools = append(pools, e.pool)
-		}
-	}
+	pools := p.pools()
 	rest, next := p.gone[:0], now.Add(sweepEvery)
 	for _, e := range p.gone {
 		busy, _ := e.pool.Open()
@@ -169,6 +164,28 @@ func (p *Proxy) sweep() {
 	for _, pool := range pools {
 		pool.Sweep(now)
 	}
+}
+
+// Relieve closes the connections to backends that wait for use, because there
+// are no descriptors left for those that are of use.
+func (p *Proxy) Relieve() {
+	p.mu.Lock()
+	pools := p.pools()
+	p.mu.Unlock()
+	for _, pool := range pools {
+		pool.Relieve()
+	}
+}
+
+// pools lists those of all endpoints that are in force; p.mu is held.
+func (p *Proxy) pools() []*backend.Pool {
+	var pools []*backend.Pool
+	for _, t := range p.targets {
+		for _, e := range t.backend {
+			pools = append(pools, e.pool)
+		}
+	}
+	return pools
 }
 
 // globalRandom is the source of the standard library, which is safe for many

@@ -72,6 +72,11 @@ func ours(err error) bool {
 	return false
 }
 
+// noDescriptor reports whether a connect failed because too many files are open.
+func noDescriptor(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
 // readReason names why the head of an answer could not be read, of which some
 // bytes were there or not.
 func readReason(err error, begun bool) Reason {

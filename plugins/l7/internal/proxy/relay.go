@@ -322,6 +322,10 @@ func (x *exchange) broken(c *backend.Conn, err error) {
 	default:
 		x.reason = ReasonTruncated
 	}
+	if x.reason == ReasonTruncated || x.reason == ReasonEndpointGone {
+		x.bound()
+		_ = a.flush() // what a backend says before it dies is often why
+	}
 	x.breakOff()
 	if x.p.log != nil {
 		x.p.log.Debug("answer broken off", "service", x.target.name, "endpoint", x.at.name, "backend", x.at.pool.AddrText(),

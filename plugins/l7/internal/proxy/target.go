@@ -141,7 +141,7 @@ func (p *Proxy) assemble(t *Target, removed []dataplane.Removal, now time.Time) 
 		id := identity{b.ID(), b.Addr()}
 		e := t.backend[id]
 		if e == nil {
-			e = &endpoint{identity: id, name: b.Name(), pool: backend.NewPool(id.addr, &p.backend)}
+			e = &endpoint{identity: id, name: b.Name(), pool: backend.NewPool(id.addr, &p.backends)}
 		}
 		next.of[b], kept[id] = e, e
 	}

@@ -60,14 +60,21 @@ func (w *world) socket() *gorilla.Conn {
 // echoes sends a message and expects it back.
 func echoes(t testing.TB, c *gorilla.Conn, message []byte) {
 	t.Helper()
+	if err := echo(c, message); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func echo(c *gorilla.Conn, message []byte) error {
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if err := c.WriteMessage(gorilla.BinaryMessage, message); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	_, got, err := c.ReadMessage()
 	if err != nil || !bytes.Equal(got, message) {
-		t.Fatalf("%d bytes came back as %d: %v", len(message), len(got), err)
+		return fmt.Errorf("%d bytes came back as %d: %w", len(message), len(got), err)
 	}
+	return nil
 }
 
 func TestWebSocketMessages(t *testing.T) {
@@ -199,17 +206,21 @@ func TestHalfClose(t *testing.T) {
 }
 
 func TestSilentTunnelEnds(t *testing.T) {
-	w := newWorld(t, func(o *options) { o.tunnelIdle = 300 * time.Millisecond }, echoSocket(t))
-	c := w.socket()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for range 6 { // longer than it may be silent
-		<-tick.C
-		echoes(t, c, []byte("x"))
-	}
-	if _, _, err := c.ReadMessage(); err == nil {
-		t.Error("it goes on")
-	}
+	const idle = 300 * time.Millisecond
+	w := newWorld(t, func(o *options) { o.tunnelIdle = idle }, echoSocket(t))
+	paced(t, idle, func(beat func()) error {
+		c := w.socket()
+		for range 6 { // longer than it may be silent
+			beat()
+			if err := echo(c, []byte("x")); err != nil {
+				return err
+			}
+		}
+		if _, _, err := c.ReadMessage(); err == nil {
+			t.Error("it goes on")
+		}
+		return nil
+	})
 	await.For(t, "no tunnel", func() bool { return w.proxy.Tunnels() == 0 })
 }
 

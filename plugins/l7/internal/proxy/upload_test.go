@@ -233,7 +233,8 @@ func TestExpectContinue(t *testing.T) {
 // D15: a client that promises a body and does not send it is given up; one that
 // is slow but moves is not.
 func TestClientWithoutItsBody(t *testing.T) {
-	w := newWorld(t, func(o *options) { o.bodyIdle = 300 * time.Millisecond }, server(t, ok))
+	const idle = 300 * time.Millisecond
+	w := newWorld(t, func(o *options) { o.bodyIdle = idle }, server(t, ok))
 	for _, fields := range []string{"Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"} {
 		answer, _ := w.ask("POST", "POST / HTTP/1.1\r\nHost: web\r\n"+fields+"\r\n")
 		expect(t, answer, http.StatusRequestTimeout, ReasonClientBodyStall)
@@ -241,17 +242,18 @@ func TestClientWithoutItsBody(t *testing.T) {
 			t.Error("the connection stays")
 		}
 	}
-	c, r := w.dial()
-	_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: web\r\nContent-Length: 8\r\n\r\n")
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for range 8 {
-		<-tick.C
-		_, _ = io.WriteString(c, "x")
-	}
-	if answer, body := w.answer("POST", r); body != "POST 8" {
-		t.Errorf("%d %q", answer.StatusCode, body)
-	}
+	paced(t, idle, func(beat func()) error {
+		c, r := w.dial()
+		_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: web\r\nContent-Length: 8\r\n\r\n")
+		for range 8 {
+			beat()
+			_, _ = io.WriteString(c, "x")
+		}
+		if answer, body := w.answer("POST", r); body != "POST 8" {
+			return fmt.Errorf("%d %q", answer.StatusCode, body)
+		}
+		return nil
+	})
 	if n := w.metric("fairlead_l7_failed_tries_total"); n != 0 {
 		t.Errorf("the endpoint was blamed %v times", n)
 	}
@@ -292,7 +294,7 @@ func TestClientAbortsUpload(t *testing.T) {
 			start := time.Now()
 			_ = c.Close()
 			<-ended
-			if took := time.Since(start); took > time.Second {
+			if took := time.Since(start); took > scale.Bound(time.Second, 10*time.Second) {
 				t.Errorf("the backend was let go after %v", took)
 			}
 			w.logged(`"status":499`, `"reason":"client-abort"`)
@@ -353,7 +355,7 @@ func TestBodyOfRefusedRequest(t *testing.T) {
 	c, r = w.dial()
 	_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: web\r\nContent-Length: 5\r\n\r\nhel")
 	w.answer("POST", r)
-	if _, err := io.ReadAll(r); err != nil && !errors.Is(err, io.EOF) || time.Since(start) > 3*time.Second {
+	if _, err := io.ReadAll(r); err != nil && !errors.Is(err, io.EOF) || time.Since(start) > scale.Bound(3*time.Second, 15*time.Second) {
 		t.Errorf("the connection ended after %v: %v", time.Since(start), err)
 	}
 }

@@ -35,7 +35,7 @@ func compile[T any](s Service[T], zone string) (*service[T], error) {
 	var out service[T]
 	seen := make(map[string]bool)
 	add := func(host string, r rule[T]) {
-		r.key, r.target = s.Key, s.Target
+		r.key, r.since, r.target = s.Key, s.Since, s.Target
 		r.id = r.text()
 		if at := host + "\x00" + r.id; !seen[at] {
 			seen[at] = true

@@ -15,9 +15,10 @@ type rule[T any] struct {
 	only   *constraint // nil: none
 	target T
 
-	key dataplane.Key
-	own bool   // of the host that is made of the service's name
-	id  string // equal ids match the same requests
+	key   dataplane.Key
+	since int64
+	own   bool   // of the host that is made of the service's name
+	id    string // equal ids match the same requests
 }
 
 // constraint is what a rule asks for beside its prefix.
@@ -50,6 +51,7 @@ func (r *rule[T]) precedes(o *rule[T]) int {
 		-cmp.Compare(len(r.prefix), len(o.prefix)),
 		-cmp.Compare(r.only.count(), o.only.count()),
 		-cmp.Compare(truth(r.own), truth(o.own)),
+		cmp.Compare(r.since, o.since),
 		r.key.Compare(o.key),
 		cmp.Compare(r.id, o.id),
 	)

@@ -20,6 +20,7 @@ const ReasonDuplicateHost = "duplicate-host"
 // NAME.NAMESPACE.ZONE), the further ones, and what its routes match.
 type Service[T any] struct {
 	Key    dataplane.Key
+	Since  int64             // of its registration: of two that want the same, the older one has it
 	Hosts  []string          // names, IP addresses, *.example.com, or * for any
 	Routes []dataplane.Route // a route without a host is for any
 	Target T
@@ -56,7 +57,8 @@ type Conflict struct {
 // The most specific host decides: a name before *.example.com, the longer of
 // two of these first, and * last. Of its routes that match, the one with the
 // longest prefix wins, then with more headers, then with methods, then of the
-// smaller key. There is no second try with another host.
+// service that was registered first, then of the smaller key. There is no second
+// try with another host.
 type Table[T any] struct {
 	zone     string
 	services shards[*service[T]] // by Key.String()

@@ -207,6 +207,10 @@ func TestConflicts(t *testing.T) {
 			t.Error("the older table changed")
 		}
 	}
+	a.Since, b.Since = 2, 1 // the key decides only between equals
+	if got := ask(t, build(t, a, b), "GET", "shop.example", "/"); got != "default/b" {
+		t.Errorf("host shop.example leads to %s, want the service that was registered first", got)
+	}
 }
 
 // caddy CVE-2026-27588: a fast path for many hosts that matched in another way

@@ -48,6 +48,7 @@ func Keys() []Key {
 		list("trusted_proxies", "Networks of proxies in front, whose X-Forwarded-* and Forwarded are believed", func(s *Settings) any { return &s.TrustedProxies }),
 		flag("h2c", "Take HTTP/2 without TLS, from clients that begin with it", func(s *Settings) any { return &s.H2C }),
 		number("max_header_bytes", "Largest head of a request", 4<<10, 1<<20, func(s *Settings) any { return &s.MaxHeaderBytes }),
+		number("max_connections", "Connections of clients at one address of listen, at most; fewer if the limit of open files has no room for them", 1, 1_000_000, func(s *Settings) any { return &s.MaxConnections }),
 		span("announce_time", "How long a process that ends takes requests all the same: /readyz says 503, answers say Connection: close", 0, day, func(s *Settings) any { return &s.Announce }),
 		span("grace", "How long requests and tunnels under way may go on after announce_time", 0, day, func(s *Settings) any { return &s.Grace }),
 		span("header_timeout", "Until the head of a request is there", ms, day, func(s *Settings) any { return &s.Timeouts.Header }),

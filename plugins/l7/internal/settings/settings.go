@@ -18,6 +18,7 @@ type Settings struct {
 	TrustedProxies []netip.Prefix // peers whose X-Forwarded-* and Forwarded are believed
 	H2C            bool           // HTTP/2 without TLS, by prior knowledge
 	MaxHeaderBytes int            // of a request's head
+	MaxConnections int            // of clients at one address of Listen
 	Announce       time.Duration  // at the end: requests are still taken, and clients asked to go
 	Grace          time.Duration  // after that, for requests and tunnels under way
 	Timeouts       Timeouts
@@ -71,7 +72,7 @@ type Idle struct {
 func Default() Settings {
 	return Settings{
 		Listen: []string{"127.0.0.1:8080"}, Admin: Off, Zone: "mesh.internal", AccessLog: Off,
-		MaxHeaderBytes: 64 << 10, Announce: 500 * time.Millisecond, Grace: 10 * time.Second,
+		MaxHeaderBytes: 64 << 10, MaxConnections: 8192, Announce: 500 * time.Millisecond, Grace: 10 * time.Second,
 		Timeouts: Timeouts{
 			Header: 10 * time.Second, Idle: 3 * time.Minute, Body: time.Minute, Connect: 3 * time.Second,
 			FirstByte: 60 * time.Second, Try: 250 * time.Millisecond, Tunnel: time.Hour,

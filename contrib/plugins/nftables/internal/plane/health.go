@@ -3,17 +3,13 @@ package plane
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"sync"
-	"syscall"
-	"time"
 
 	"github.com/fairlead/fairlead/contrib/plugins/nftables/internal/plan"
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/dataplane/sdk/selftest"
 )
 
 // ownNamespace holds the provider's own service, which hosts do not see. No host's
@@ -27,42 +23,19 @@ func isOwn(k dataplane.Key) bool { return k.Namespace == ownNamespace }
 // listens on, and a listener of this process as its endpoint.
 type ownService struct {
 	frontend netip.AddrPort
-	listener *net.TCPListener
-	accepted sync.WaitGroup
+	*selftest.Target
 }
-
-// ownPort is that of the frontend; no connection ever gets there.
-const ownPort = 7499
 
 // newOwnService returns nil where connections of this host are not led.
 func newOwnService(instance string, env plan.Host) (*ownService, error) {
 	if env.Forwarded {
 		return nil, nil
 	}
-	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	target, err := selftest.Listen(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0))
 	if err != nil {
-		return nil, fmt.Errorf("listen for the check of the data path: %w", err)
+		return nil, err
 	}
-	sum := sha256.Sum256([]byte("nftables " + instance)) // two instances on one host have two frontends
-	o := &ownService{
-		frontend: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 255, sum[0], 1 | sum[1]&^1}), ownPort),
-		listener: l,
-	}
-	o.accepted.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return // closed
-			}
-			_ = c.Close()
-		}
-	})
-	return o, nil
-}
-
-func (o *ownService) close() {
-	_ = o.listener.Close()
-	o.accepted.Wait()
+	return &ownService{frontend: selftest.Frontend("nftables " + instance), Target: target}, nil
 }
 
 // entry is what stands in the kernel for it; nil if there is none.
@@ -73,13 +46,10 @@ func (o *ownService) entry() (plan.Place, *plan.Entry) {
 	const id = 1
 	return plan.Place{Binding: dataplane.Binding{Addr: o.frontend, Protocol: dataplane.TCP}}, &plan.Entry{
 		Service:   dataplane.Key{Namespace: ownNamespace, Name: "health"},
-		Endpoints: []plan.Endpoint{{ID: id, Addr: o.listener.Addr().(*net.TCPAddr).AddrPort()}},
+		Endpoints: []plan.Endpoint{{ID: id, Addr: o.Addr()}},
 		Slots:     []uint64{id},
 	}
 }
-
-// dialTime bounds the dial: it stays on this host.
-const dialTime = time.Second
 
 // vital is what Health needs, apart from the provider's lock: a large generation
 // holds that for long.
@@ -120,14 +90,9 @@ func (p *Provider) Health(ctx context.Context) dataplane.Health {
 }
 
 func dial(ctx context.Context, frontend netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
-	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, "tcp4", frontend.String())
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("a dial of %v was not led to its endpoint: the rules do not see connections of this host: %w", frontend, err)
-	case err != nil:
-		return fmt.Errorf("a dial of %v: %w", frontend, err)
+	err := selftest.Dial(ctx, frontend)
+	if errors.Is(err, selftest.ErrNotLed) {
+		return fmt.Errorf("%w: the rules do not see connections of this host", err)
 	}
-	return c.Close()
+	return err
 }

@@ -159,7 +159,7 @@ func (p *Provider) leave() {
 		p.tables.Close()
 	}
 	if p.own != nil {
-		p.own.close()
+		p.own.Close()
 	}
 	p.tables, p.own = nil, nil
 	p.tally = tally{}

@@ -7,23 +7,21 @@ import (
 
 	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/membership"
+	"github.com/fairlead/fairlead/core/view"
 )
 
-// roleMember is the role of a node that takes no part in Raft.
-const roleMember = "member"
-
 var (
-	_ api.Identity = identity{}
+	_ api.Identity = self{}
 	_ api.Members  = table{}
 	_ api.Events   = table{}
 	_ api.Settings = settings{}
 )
 
-// identity answers for the agent.
-type identity struct{ agent *Agent }
+// self answers for the agent.
+type self struct{ agent *Agent }
 
 // Status implements api.Identity.
-func (i identity) Status() api.Status {
+func (i self) Status() api.Status {
 	a := i.agent
 	self := a.members.Snapshot().Self
 	st := api.Status{
@@ -59,18 +57,18 @@ func (a *Agent) health() api.Health {
 }
 
 // table gives the member table in the API's words.
-type table struct{ members *membership.Membership }
+type table struct{ agent *Agent }
 
 // Members implements api.Members.
 func (t table) Members() (uint64, []api.Member) {
-	s := t.members.Snapshot()
-	return s.Version, apiMembers(s)
+	s := t.agent.members.Snapshot()
+	return s.Version, t.all(s)
 }
 
 // Events implements api.Events.
 func (t table) Events(ctx context.Context, after uint64, follow bool) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
-		for u, err := range t.members.Events(ctx, after, follow) {
+		for u, err := range t.agent.members.Events(ctx, after, follow) {
 			if errors.Is(err, membership.ErrClosed) {
 				return // the agent stops; the API tells followers
 			}
@@ -78,35 +76,48 @@ func (t table) Events(ctx context.Context, after uint64, follow bool) iter.Seq2[
 				yield(api.Event{}, err)
 				return
 			}
-			if !yield(apiEvent(u), nil) {
+			if !yield(t.event(u), nil) {
 				return
 			}
 		}
 	}
 }
 
-func apiMembers(s *membership.Snapshot) []api.Member {
+func (t table) all(s *membership.Snapshot) []api.Member {
+	v := t.agent.planes.views.Latest()
 	out := make([]api.Member, len(s.Members))
 	for i, m := range s.Members {
-		out[i] = apiMember(m)
+		out[i] = apiMember(m, v)
 	}
 	return out
 }
 
-func apiMember(m membership.Member) api.Member {
+func apiMember(m membership.Member, v *view.View) api.Member {
 	return api.Member{
 		ID: m.ID, Name: m.Name, Addr: m.Addr, Value: m.Value,
-		Since: m.Since, Self: m.Self, Role: roleMember, HeldUntil: m.HeldUntil,
+		Since: m.Since, Self: m.Self, Role: role(m, v).String(), HeldUntil: m.HeldUntil,
 	}
 }
 
-func apiEvent(u membership.Update) api.Event {
+// role is that of a member in the newest view, which may not know yet what became of
+// it.
+func role(m membership.Member, v *view.View) view.Role {
+	if r := view.Standing(m.Value.State); r != view.RoleMember {
+		return r
+	}
+	if n := v.Node(m.ID); n != nil && n.Value.State == m.Value.State {
+		return n.Role
+	}
+	return view.RoleMember
+}
+
+func (t table) event(u membership.Update) api.Event {
 	if u.Reset != nil {
-		return api.Event{Seq: u.Reset.Seq, Resync: true, Members: apiMembers(u.Reset)}
+		return api.Event{Seq: u.Reset.Seq, Resync: true, Members: t.all(u.Reset)}
 	}
 	e := u.Event
 	return api.Event{
-		Seq: e.Seq, At: e.At, Kind: e.Kind.String(), Member: apiMember(e.Member),
+		Seq: e.Seq, At: e.At, Kind: e.Kind.String(), Member: apiMember(e.Member, t.agent.planes.views.Latest()),
 		Was: e.Was, From: e.From, Detail: e.Detail,
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fairlead/fairlead/core/api"
+	"github.com/fairlead/fairlead/core/api/etcd"
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/membership"
 	"github.com/fairlead/fairlead/core/pluginhost"
@@ -70,6 +71,7 @@ type Agent struct {
 	metrics  *metrics
 
 	members   *membership.Membership
+	storage   *storage
 	services  *services
 	planes    *planes
 	host      atomic.Pointer[pluginhost.Host] // nil: none yet, or none at all
@@ -92,7 +94,11 @@ func New(o Options) (*Agent, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	a := &Agent{opts: o, log: o.Log, started: o.Now()}
+	const starts = "the agent starts"
+	a := &Agent{
+		opts: o, log: o.Log, started: o.Now(),
+		storage: &storage{front: etcd.NewFront(starts), agents: etcd.NewFront(starts)},
+	}
 	a.settings.Store(&o.Loaded)
 	return a, nil
 }

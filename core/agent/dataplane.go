@@ -78,6 +78,7 @@ func (a *Agent) startView(c *cleanups) error {
 
 // startPlugins chooses the providers and runs them. A choice that nobody wrote
 // down is no reason to stay down: then the node has no data plane, and says so.
+// Nor is anything that stands in the way of providers where none is to run.
 func (a *Agent) startPlugins(ctx context.Context, c *cleanups) error {
 	defer a.chosen.Store(true)
 	loaded := a.settings.Load()
@@ -85,11 +86,15 @@ func (a *Agent) startPlugins(ctx context.Context, c *cleanups) error {
 	host, err := pluginhost.New(a.hostConfig(loaded, wish))
 	if err != nil {
 		err = fmt.Errorf("%w (it stands beside api.socket, or below node.data_dir if that is off: set api.socket to move it, dataplane to off to do without)", err)
-		if !wish.Written {
+		switch {
+		case len(wish.Names) == 0:
+			a.log.Info("this node can have no data plane until it is restarted", "reason", err)
+		case !wish.Written:
 			a.log.Warn("this node has no data plane", "error", err)
-			return nil
+		default:
+			return err
 		}
-		return err
+		return nil
 	}
 	c.add(func(context.Context) {
 		a.planes.stop() // before providers refuse what they are told
@@ -107,6 +112,7 @@ func (a *Agent) reconfigurePlugins(cfg *config.Config, origins config.Origins) {
 	if host == nil {
 		return
 	}
+	host.LogAt(levelOf(cfg))
 	if err := host.Reconfigure(pluginhost.SettingsOf(cfg, origins)); err != nil {
 		a.log.Error("the plugins keep their settings", "error", err)
 	}
@@ -141,6 +147,7 @@ func (a *Agent) hostConfig(loaded *Loaded, wish pluginhost.Wish) pluginhost.Conf
 		OnLeave:    a.planes.leave,
 		Settled:    a.planes.lacks,
 		DrainTime:  a.planes.drainTime,
+		LogLevel:   levelOf(loaded.Config),
 		Log:        a.log.With("part", "pluginhost"),
 		Metrics:    a.opts.Metrics,
 		Now:        a.opts.Now,

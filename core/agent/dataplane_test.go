@@ -1,6 +1,36 @@
 package agent
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/fairlead/fairlead/core/config"
+	"github.com/fairlead/fairlead/test/await"
+)
+
+// Without a data plane a socket may be where none could have its own.
+func TestOffWantsNoRunDirectory(t *testing.T) {
+	cfg := testConfig(t, "n1")
+	t.Chdir(t.TempDir())
+	cfg.API.Socket = "./api.sock"
+	origins := config.Origins{"dataplane": {Layer: config.LayerFlag, Name: "--dataplane"}}
+	r := start(t, Options{Loaded: Loaded{Config: cfg, Origins: origins}})
+	// Its API answers before its data planes are chosen.
+	await.For(t, "a word that another wish comes too late", func() bool {
+		return strings.Contains(r.log.String(), "no data plane until it is restarted")
+	})
+
+	wants := *cfg
+	wants.Dataplane = config.Providers{"l7"}
+	other := prepare(t, Options{Loaded: Loaded{Config: &wants, Origins: origins}})
+	r.cancel()
+	if err := r.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "not absolute") || !strings.Contains(err.Error(), "dataplane to off") {
+		t.Errorf("a data plane that is wanted: %v", err)
+	}
+}
 
 // Providers begin anew with an epoch, and not whenever somebody looks.
 func TestSessionLastsAsLongAsItsEpoch(t *testing.T) {

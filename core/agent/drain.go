@@ -18,6 +18,7 @@ type departing struct {
 // Leave says good-bye and waits until that has spread.
 func (d departing) Leave(ctx context.Context) error {
 	d.agent.drain(ctx)
+	d.agent.storage.handOver(ctx)
 	return d.Membership.Leave(ctx)
 }
 

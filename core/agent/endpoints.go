@@ -27,8 +27,9 @@ type catalogue struct{ agent *Agent }
 func (c catalogue) Services() api.ServiceList {
 	v := c.view()
 	list := api.ServiceList{Epoch: v.Epoch, Completeness: v.Completeness.String()}
+	held := c.claims(v)
 	for s := range v.Services() {
-		list.Services = append(list.Services, c.service(v, s))
+		list.Services = append(list.Services, c.service(v, s, held))
 	}
 	return list
 }
@@ -40,7 +41,7 @@ func (c catalogue) Endpoints(key model.ServiceKey) (api.ServiceDetail, error) {
 	if s == nil {
 		return api.ServiceDetail{}, c.unknown(v, key)
 	}
-	d := api.ServiceDetail{Epoch: v.Epoch, Completeness: v.Completeness.String(), Service: c.service(v, s)}
+	d := api.ServiceDetail{Epoch: v.Epoch, Completeness: v.Completeness.String(), Service: c.service(v, s, c.claims(v))}
 	for _, said := range v.Definitions(key) {
 		d.Definitions = append(d.Definitions, api.Definition{
 			Node: nodeName(v, said.Node), NodeID: said.Node, Counts: said.Counts, Up: said.Up,
@@ -82,8 +83,8 @@ func (c catalogue) view() *view.View {
 	}
 }
 
-func (c catalogue) service(v *view.View, s *view.Service) api.Service {
-	out := api.Service{Key: s.Key, DefinedByID: s.DefinedBy, Source: c.agent.services.own(s.Key)}
+func (c catalogue) service(v *view.View, s *view.Service, held claims) api.Service {
+	out := api.Service{Key: s.Key, DefinedByID: s.DefinedBy, Source: c.agent.services.own(s.Key), Conflicts: held.conflicts(v, s)}
 	if s.Definition.VIP.IsValid() {
 		out.VIP = s.Definition.VIP.String()
 	}

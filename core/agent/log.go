@@ -25,6 +25,13 @@ func NewLogger(cfg config.Log, w io.Writer) (*slog.Logger, *slog.LevelVar, error
 	return nil, nil, fmt.Errorf("agent: log.format is %q: want text or json", cfg.Format)
 }
 
+// levelOf is the level of a configuration that was checked.
+func levelOf(cfg *config.Config) slog.Level {
+	var level slog.LevelVar
+	_ = setLevel(&level, cfg.Log.Level)
+	return level.Level()
+}
+
 func setLevel(v *slog.LevelVar, text string) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(text)); err != nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/core/membership"
+	"github.com/fairlead/fairlead/core/metric"
 	"github.com/fairlead/fairlead/core/swim"
 )
 
@@ -19,6 +21,7 @@ const socketOff = "off"
 // open starts every part and leaves in c how to end it, also when it fails
 // half-way. ctx bounds the choice of plugins.
 func (a *Agent) open(ctx context.Context, c *cleanups) error {
+	startHeap(c)
 	if err := a.registerMetrics(c); err != nil {
 		return err
 	}
@@ -35,25 +38,27 @@ func (a *Agent) open(ctx context.Context, c *cleanups) error {
 	if err := a.startView(c); err != nil {
 		return err
 	}
+	if err := a.startStorage(c, listeners); err != nil {
+		return err
+	}
 	a.serve(c, listeners)
 	return a.startPlugins(ctx, c)
 }
 
 func (a *Agent) registerMetrics(c *cleanups) error {
 	a.metrics = newMetrics(a.opts.Version)
-	for _, collector := range append(a.metrics.collectors(),
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
-		if err := a.opts.Metrics.Register(collector); err != nil {
-			return fmt.Errorf("agent: register metrics: %w", err)
-		}
-		c.add(func(context.Context) { a.opts.Metrics.Unregister(collector) })
+	all := append(a.metrics.collectors(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := metric.Register(a.opts.Metrics, all...); err != nil {
+		return fmt.Errorf("agent: register metrics: %w", err)
 	}
+	c.add(func(context.Context) { metric.Unregister(a.opts.Metrics, all...) })
 	return nil
 }
 
 // bound are the listeners that nobody answers on yet. Nil ones are off.
 type bound struct {
-	socket, tcp, http net.Listener
+	socket, tcp, http, rpc net.Listener
+	tls                    *tls.Config // of tcp; nil: it has none
 }
 
 // listen binds what clients use, before gossip tells others of this node.
@@ -67,16 +72,23 @@ func (a *Agent) listen(c *cleanups) (bound, error) {
 		}
 		a.note(c, "api.socket", b.socket)
 	}
-	switch {
-	case cfg.API.Listen.Off():
-	case cfg.API.TLS != (config.APITLS{}):
-		// Without TLS it would be open to those whom TLS was to keep out.
-		a.log.Warn("api.listen stays closed because api.tls is not built yet: unset api.tls to serve without it")
-	default:
+	if !cfg.API.Listen.Off() {
+		if cfg.API.TLS != (config.APITLS{}) {
+			t := cfg.API.TLS
+			if b.tls, err = api.TLSConfig(t.Cert, t.Key, t.ClientCA, a.log.With("part", "api")); err != nil {
+				return b, err
+			}
+		}
 		if b.tcp, err = api.ListenTCP("api.listen", cfg.API.Listen.String()); err != nil {
 			return b, err
 		}
 		a.note(c, "api.listen", b.tcp)
+	}
+	if cfg.Cluster.SecretFile != "" && !cfg.RPC.Listen.Off() {
+		if b.rpc, err = api.ListenTCP("rpc.listen", cfg.RPC.Listen.String()); err != nil {
+			return b, err
+		}
+		a.note(c, "rpc.listen", b.rpc)
 	}
 	if !cfg.HTTP.Listen.Off() {
 		if b.http, err = api.ListenTCP("http.listen", cfg.HTTP.Listen.String()); err != nil {
@@ -96,10 +108,6 @@ func (a *Agent) note(c *cleanups, key string, l net.Listener) {
 
 func (a *Agent) startMembership(c *cleanups) error {
 	cfg := a.config()
-	dataDir := cfg.Node.DataDir
-	if cfg.Node.InMemory {
-		dataDir = ""
-	}
 	knobs, err := swimConfig(cfg)
 	if err != nil {
 		return err
@@ -108,7 +116,7 @@ func (a *Agent) startMembership(c *cleanups) error {
 		Name:      cfg.Node.Name,
 		Bind:      cfg.Gossip.Bind,
 		Advertise: cfg.AdvertiseAddr(),
-		DataDir:   dataDir,
+		DataDir:   a.dataDir(),
 		Cluster:   cfg.Cluster.Name,
 		Join:      cfg.JoinAddresses(),
 		Swim:      knobs,
@@ -149,9 +157,9 @@ func swimConfig(cfg *config.Config) (swim.Config, error) {
 // serve starts to answer on what was bound.
 func (a *Agent) serve(c *cleanups, b bound) {
 	server := api.NewServer(api.Backend{
-		Identity:  identity{a},
-		Members:   table{a.members},
-		Events:    table{a.members},
+		Identity:  self{a},
+		Members:   table{a},
+		Events:    table{a},
 		Leaver:    a.leaver,
 		Settings:  settings{a},
 		Services:  catalogue{a},
@@ -159,11 +167,17 @@ func (a *Agent) serve(c *cleanups, b bound) {
 		Traffic:   traffic{planes: a.planes},
 		Source:    source{planes: a.planes},
 		Plugins:   plugins{agent: a},
+		Raft:      raftStatus{a.storage, a.otherServers, func() int { return a.config().Raft.Voters }},
+		Servers:   servers{a},
+		Store:     a.storage.front,
 	}, a.log.With("part", "api"))
 	if b.socket != nil {
 		server.Serve(b.socket, api.AccessAll)
 	}
-	if b.tcp != nil {
+	switch {
+	case b.tcp != nil && b.tls != nil:
+		server.ServeTLS(b.tcp, api.AccessRead, b.tls)
+	case b.tcp != nil:
 		server.Serve(b.tcp, api.AccessRead)
 	}
 	c.add(server.Stop)

@@ -118,6 +118,8 @@ func (s *services) notRegistered(key model.ServiceKey, instance string) error {
 	have, registered := s.registered[key]
 	where := whereIs(s.all, key)
 	switch {
+	case isBuiltin(key):
+		return refuse(api.ErrRefused, "service %s was not registered: the servers of the store publish it themselves", key)
 	case where != "" && where != sourceAPI:
 		return refuse(api.ErrRefused, "service %s was not registered: %s has it, remove it there", key, where)
 	case registered:
@@ -198,6 +200,9 @@ func (s *services) maintain(next maintenance) error {
 func (s *services) runsHere(o out, key model.ServiceKey) error {
 	if o.Service == "" {
 		return nil
+	}
+	if isBuiltin(key) {
+		return refuse(api.ErrRefused, "service %s is built in, and follows what the servers of the store are: to lead elsewhere, `fairlead raft transfer`", key)
 	}
 	var names []string
 	for _, p := range s.all {

@@ -44,6 +44,9 @@ func (a *Agent) reload(ctx context.Context) {
 		waiting = append(waiting, key)
 		a.log.Error("reload: a key was not applied", "key", key, "error", err)
 	}
+	if err := a.rereadSecrets(); err != nil { // the file may be another one under the same name
+		failed("cluster.secret_file", err)
+	}
 	appliers := a.appliers(next.Origins)
 	otherPlanes := false
 	for _, key := range config.Changed(now.Config, next.Config) {

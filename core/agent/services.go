@@ -63,7 +63,10 @@ type services struct {
 	drains      drains
 	all         []placed
 	left        []unused
-	definition  []byte // nil: nothing runs here
+	server      *record.Server // this node's part in the store; nil: none
+	builtin     *builtin       // what to publish of that; nil: nothing
+	published   bool           // builtin is in the definition
+	definition  []byte         // nil: nothing runs here
 
 	changed chan struct{} // capacity 1: there may be something to publish
 	running sync.WaitGroup
@@ -113,6 +116,10 @@ func (a *Agent) newServices() (*services, error) {
 		told: a.members.Snapshot().Self.Value.Epoch == 1,
 	}
 	s.watched = newServicesDir(loaded.Config.ServicesPath(), s.log)
+	var why string
+	if s.builtin, why = newBuiltin(loaded.Config, a.listening("api.listen")); why != "" {
+		s.log.Warn("the built-in services raft/leader and raft/servers are not published by this node", "reason", why)
+	}
 	var err error
 	if s.births, err = readBirths(s.dir); err != nil {
 		return nil, err
@@ -162,6 +169,7 @@ type plan struct {
 	all        []placed
 	left       []unused
 	registered map[string]int64 // births
+	published  bool             // the built-in services are in the definition
 	definition []byte           // nil: nothing runs here
 }
 
@@ -171,8 +179,18 @@ func (s *services) plan() (plan, error) {
 	var err error
 	p.all, p.left = compose(s.sources())
 	p.registered = s.births.of(p.all, s.now().UnixMilli())
-	if len(p.all) > 0 {
-		p.definition, err = record.Encode(definition(p.all, s.advertise, p.registered))
+	if len(p.all) > 0 || s.server != nil {
+		def := definition(p.all, s.advertise, p.registered)
+		def.Server = s.server
+		if with := def; s.server != nil && s.builtin != nil {
+			s.builtin.add(&with)
+			// Should there be no room for it, what the user has comes first.
+			if p.definition, err = record.Encode(with); err == nil {
+				p.published = true
+				return p, nil
+			}
+		}
+		p.definition, err = record.Encode(def)
 	}
 	return p, err
 }
@@ -183,7 +201,7 @@ func (s *services) use(p plan) error {
 	if err := s.births.keep(p.registered); err != nil {
 		return err
 	}
-	s.all, s.left, s.definition = p.all, p.left, p.definition
+	s.all, s.left, s.published, s.definition = p.all, p.left, p.published, p.definition
 	s.health.Set(checked(p.all))
 	return nil
 }
@@ -196,6 +214,20 @@ func (s *services) apply() error {
 		return err
 	}
 	return s.use(p)
+}
+
+// setServer says what part this node has in the store; nil is none.
+func (s *services) setServer(part *record.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.server
+	s.server = part
+	if err := s.apply(); err != nil {
+		s.server = was
+		s.log.Error("the others are not told that this node is a server of the store", "error", err)
+		return
+	}
+	s.kick()
 }
 
 // warnUnused names services that two places have, once.
@@ -242,6 +274,9 @@ func (s *services) publish() error {
 	s.mu.Lock()
 	def, now := s.definition, s.now()
 	states, next := s.drains.states(s.all, s.health.States(), now)
+	if s.published {
+		states = append(states, s.builtin.states(s.server, s.drains.stopping)...)
+	}
 	s.mu.Unlock()
 	s.wake(next, now)
 	vector, err := record.EncodeVector(states)
@@ -395,6 +430,9 @@ func (s *services) shownBy(v *view.View) bool {
 func (s *services) own(key model.ServiceKey) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.published && isBuiltin(key) {
+		return sourceBuiltin
+	}
 	return whereIs(s.all, key)
 }
 

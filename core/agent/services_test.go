@@ -95,20 +95,21 @@ func (r *running) register(t *testing.T, definition string) client.Registration 
 	return done
 }
 
-// records is how often the agent told the cluster what runs on it.
+// version is what services an agent shows, and how often it told the cluster what runs
+// on it.
 func (r *running) version(t *testing.T) string {
 	t.Helper()
 	list, err := r.api.Services(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("epoch %d, %v", list.Epoch, r.members.Snapshot().Self.RecordSeq)
+	return fmt.Sprintf("%+v, %v", list.Services, r.members.Snapshot().Self.RecordSeq)
 }
 
 func TestRegisteredInstanceIsAnEndpointElsewhere(t *testing.T) {
 	n1, n2 := pair(t)
 	instance := backend(t)
-	definition := fmt.Sprintf(`{name: web, port: 80, instances: [{id: a, address: %q, checks: [{tcp: true, interval: 100ms}]}]}`, instance.Addr())
+	definition := fmt.Sprintf(`{name: web, port: 80, instances: [{id: a, address: %q, checks: [{tcp: true, interval: 100ms, failures_before_critical: 20}]}]}`, instance.Addr())
 	if done := n1.register(t, definition); !done.Changed || !reflect.DeepEqual(done.Services, []string{"default/web"}) {
 		t.Errorf("registered %+v", done)
 	}
@@ -317,7 +318,7 @@ func TestFilesReloadsAndClientsTogether(t *testing.T) {
 	file := filepath.Join(cfg1.ServicesDir, "db.yaml")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		if err := replace(file, text); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -366,7 +367,8 @@ func TestFilesReloadsAndClientsTogether(t *testing.T) {
 // SIGTERM: the others see instances drain before the node leaves.
 func TestInstancesDrainBeforeTheNodeLeaves(t *testing.T) {
 	cfg1, cfg2 := testConfig(t, "n1"), testConfig(t, "n2")
-	cfg1.ShutdownDrain = 2 * time.Second
+	cfg1.ShutdownDrain = 5 * time.Second // to be looked at, also by a machine that stops for some of them
+	patient(cfg1, cfg2)
 	n1, n2 := pairOf(t, cfg1, cfg2)
 	n1.register(t, `{name: web, port: 80, instances: [{id: a, address: "127.0.0.1:1"}]}`)
 	n2.sees(t, "web", "n1/a:ready")
@@ -431,7 +433,7 @@ func TestFileWithoutRoom(t *testing.T) {
 	path := func(name string) string { return filepath.Join(cfg.ServicesDir, name) }
 	write := func(name, text string) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(cfg.ServicesDir, 0o755), os.WriteFile(path(name), []byte(text), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(cfg.ServicesDir, 0o755), replace(path(name), text)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -42,6 +42,12 @@ func (d *dirOf) write(name, text string) {
 	}
 }
 
+// replace replaces a file at one stroke: nobody reads a part of it and forgets what the
+// file said before.
+func replace(path, text string) error {
+	return errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path))
+}
+
 func summary(files []serviceFile) string {
 	var words []string
 	for _, f := range files {
@@ -158,13 +164,14 @@ func TestDirectoryIsWatched(t *testing.T) {
 	}
 	d.write("a.yaml", "name: web\nport: 80\n")
 	sees("a.yaml=web")
-	d.write("a.yaml", "name: web\npor")
+	if err := replace(filepath.Join(d.path, "a.yaml"), "name: web\npor"); err != nil {
+		t.Fatal(err)
+	}
 	sees("a.yaml=web bad")
 	d.write("a.yaml", "name: db2\nport: 80\n")
 	sees("a.yaml=db2")
 	// An atomic replacement, as of a package manager.
-	d.write("a.yaml.new", "name: db3\nport: 80\n")
-	if err := os.Rename(filepath.Join(d.path, "a.yaml.new"), filepath.Join(d.path, "a.yaml")); err != nil {
+	if err := replace(filepath.Join(d.path, "a.yaml"), "name: db3\nport: 80\n"); err != nil {
 		t.Fatal(err)
 	}
 	sees("a.yaml=db3")

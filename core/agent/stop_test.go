@@ -186,18 +186,19 @@ func TestCleanupsRunNewestFirst(t *testing.T) {
 	}
 }
 
-// A plugin that never answers has 10 s to do so. Who wants to stop meanwhile
+// A plugin that never answers has its time to do so. Who wants to stop meanwhile
 // does not wait for it.
 func TestSignalWhileAPluginStarts(t *testing.T) {
 	dir := t.TempDir()
 	began := filepath.Join(dir, "began")
-	script := "#!/bin/sh\n: > " + began + "\nexec sleep 60\n"
+	script := "#!/bin/sh\n: > " + began + "\nexec sleep 300\n"
 	if err := os.WriteFile(filepath.Join(dir, "fairlead-dataplane-l7"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("FAIRLEAD_PLUGIN_DIRS", dir)
 	cfg := testConfig(t, "n1")
 	cfg.Dataplane = config.Providers{"l7"}
+	cfg.Plugins = config.Plugins{"l7": {"start_timeout": "2m"}} // longer than the test waits
 	r := prepare(t, Options{Loaded: loaded(cfg)})
 	go func() { r.result <- r.Run(context.Background(), r.signals) }()
 	await.For(t, "the plugin to start", func() bool { _, err := os.Stat(began); return err == nil })
@@ -212,13 +213,9 @@ func TestSignalWhileAPluginStarts(t *testing.T) {
 	if _, err := c.RestartPlugin(t.Context(), "l7"); err == nil || !strings.Contains(err.Error(), "still chooses") {
 		t.Errorf("restarted meanwhile: %v", err)
 	}
-	asked := time.Now()
 	r.signals <- syscall.SIGTERM
-	if err := <-r.result; err != nil {
+	if err := r.wait(t); err != nil {
 		t.Errorf("Run: %v", err)
-	}
-	if took := time.Since(asked); took > 5*time.Second {
-		t.Errorf("the stop took %v", took)
 	}
 	if log := r.log.String(); !strings.Contains(log, "stopped") || strings.Contains(log, "data plane chosen") {
 		t.Errorf("log:\n%s", log)

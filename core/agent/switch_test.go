@@ -195,22 +195,19 @@ func TestSignalWhileDataPlanesAreChosen(t *testing.T) {
 	planesIn(t, "one")
 	dir := os.Getenv("FAIRLEAD_PLUGIN_DIRS")
 	began := filepath.Join(dir, "began")
-	script := "#!/bin/sh\n: > " + began + "\nexec sleep 60\n"
+	script := "#!/bin/sh\n: > " + began + "\nexec sleep 300\n"
 	if err := os.WriteFile(filepath.Join(dir, handshake.FilePrefix+"slow"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	cfg := planesConfig(t, "one")
 	other := *cfg
 	other.Dataplane = config.Providers{"slow"}
+	other.Plugins = config.Plugins{"slow": {"start_timeout": "2m"}} // longer than the test waits
 	r := start(t, Options{Loaded: loaded(cfg), Reload: func() (Loaded, error) { return loaded(&other), nil }})
 	r.signals <- syscall.SIGHUP
 	await.For(t, "the plugin to start", func() bool { _, err := os.Stat(began); return err == nil })
-	asked := time.Now()
 	r.signals <- syscall.SIGTERM
 	if err := r.wait(t); err != nil {
 		t.Errorf("Run: %v", err)
-	}
-	if took := time.Since(asked); took > 8*time.Second { // a start may take 10 s
-		t.Errorf("the stop took %v", took)
 	}
 }

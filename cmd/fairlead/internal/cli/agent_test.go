@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // agentArgs are flags for an agent on loopback with its files in dir.
@@ -21,7 +23,7 @@ func agentArgs(dir, name string) []string {
 }
 
 func TestAgentLifeByCommands(t *testing.T) {
-	dir := shortDir(t)
+	dir := short.Dir(t)
 	socket := filepath.Join(dir, "api.sock")
 	agent := newCommand(t)
 	agent.setenv("FAIRLEAD_LOG_FORMAT=json")
@@ -72,7 +74,7 @@ func TestAgentLifeByCommands(t *testing.T) {
 
 // Who asks an agent that is about to close its socket hears what became of it.
 func TestLeaveOfAnAgentThatStops(t *testing.T) {
-	socket := filepath.Join(shortDir(t), "api.sock")
+	socket := filepath.Join(short.Dir(t), "api.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +95,7 @@ func TestLeaveOfAnAgentThatStops(t *testing.T) {
 // A node that restarts says when to have it back; one that would come back as
 // another node goes on.
 func TestLeaveForARestart(t *testing.T) {
-	dir := shortDir(t)
+	dir := short.Dir(t)
 	agent := newCommand(t)
 	agent.start(agentArgs(dir, "n1")...)
 	agent.waitOutput(t, "msg=ready")
@@ -126,7 +128,7 @@ func TestLeaveForARestart(t *testing.T) {
 func TestAgentStopsBySignal(t *testing.T) {
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		agent := newCommand(t)
-		agent.start(agentArgs(shortDir(t), "n1")...)
+		agent.start(agentArgs(short.Dir(t), "n1")...)
 		agent.waitOutput(t, "msg=ready")
 		agent.signals <- s
 		if code := agent.wait(t); code != 0 {
@@ -141,7 +143,7 @@ func TestAgentOutlivesTheReaderOfItsLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := shortDir(t)
+	dir := short.Dir(t)
 	cmd := exec.Command(exe, agentArgs(dir, "n1")...)
 	cmd.Env = newCommand(t).Environ
 	log, err := cmd.StderrPipe()
@@ -171,7 +173,7 @@ func TestAgentOutlivesTheReaderOfItsLog(t *testing.T) {
 
 // SIGHUP reads file, variables and flags again, with the flags as they were.
 func TestAgentReloadsItsFile(t *testing.T) {
-	dir := shortDir(t)
+	dir := short.Dir(t)
 	file := filepath.Join(dir, "fairlead.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -200,7 +202,7 @@ func TestAgentReloadsItsFile(t *testing.T) {
 }
 
 func TestLeaveJSON(t *testing.T) {
-	dir := shortDir(t)
+	dir := short.Dir(t)
 	agent := newCommand(t)
 	agent.start(agentArgs(dir, "n1")...)
 	agent.waitOutput(t, "msg=ready")
@@ -226,7 +228,7 @@ func TestValidateJSON(t *testing.T) {
 	if code := validate("node: {nmae: x}\ngossip: {profile: moon}\n"); code != 1 || got.OK || len(got.Errors) != 2 {
 		t.Errorf("%d: %+v", code, got)
 	}
-	if code := validate("raft: {voters: 5}\n"); code != 0 || !got.OK || len(got.Errors) != 0 || len(got.Warnings) != 1 {
+	if code := validate("dns: {zone: a.internal}\n"); code != 0 || !got.OK || len(got.Errors) != 0 || len(got.Warnings) != 1 {
 		t.Errorf("%d: %+v", code, got)
 	}
 }
@@ -247,7 +249,7 @@ func TestAgentWithAWrongValue(t *testing.T) {
 		if test.env != "" {
 			c.setenv(test.env)
 		}
-		code := c.run(append(agentArgs(shortDir(t), "n1"), test.args...)...)
+		code := c.run(append(agentArgs(short.Dir(t), "n1"), test.args...)...)
 		if code != test.code || strings.Contains(c.err.String(), "--help") != (test.code == ExitUsage) {
 			t.Errorf("%s %v: code %d: %s", test.env, test.args, code, c.err.String())
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/hostcheck"
 	"github.com/fairlead/fairlead/core/api/client"
 	"github.com/fairlead/fairlead/core/config"
+	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/core/pluginhost"
 	"github.com/fairlead/fairlead/core/swim"
 	"github.com/fairlead/fairlead/dataplane"
@@ -105,7 +106,7 @@ func (a *app) running(ctx context.Context, c *config.Config) hostcheck.Agent {
 	if target == "" {
 		return hostcheck.Agent{}
 	}
-	conn, err := client.Dial(ctx, target)
+	conn, err := a.dial(ctx, target)
 	if err != nil {
 		return hostcheck.Agent{Denied: errors.Is(err, client.ErrDenied)}
 	}
@@ -114,7 +115,17 @@ func (a *app) running(ctx context.Context, c *config.Config) hostcheck.Agent {
 	if err != nil {
 		return hostcheck.Agent{Denied: errors.Is(err, client.ErrDenied)}
 	}
-	return hostcheck.Agent{Answers: true, Holds: slices.Sorted(maps.Values(status.Listeners))}
+	out := hostcheck.Agent{Answers: true, Holds: slices.Sorted(maps.Values(status.Listeners))}
+	members, err := conn.Members(ctx)
+	if err != nil {
+		return out // an agent that stops just now
+	}
+	for _, m := range members {
+		if m.State == model.StateAlive || m.State == model.StateSuspect {
+			out.Members = append(out.Members, hostcheck.Member{ID: m.ID.String(), Name: m.Name, Addr: m.Addr})
+		}
+	}
+	return out
 }
 
 // planes asks the installed data planes, and those that the configuration names

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,23 +12,17 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/hostcheck"
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/port"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // checkHost runs check with a configuration of its own ports, and returns what it
 // found by GROUP CHECK.
 func checkHost(t *testing.T, c *command, lines ...string) (code int, found map[string]findingJSON) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
 	text := append([]string{
-		"gossip: {bind: " + free + "}", "http: {listen: off}", "node: {data_dir: " + filepath.Join(t.TempDir(), "data") + "}",
-		"api: {listen: off, socket: " + filepath.Join(shortDir(t), "api.sock") + "}",
+		"gossip: {bind: " + port.Free(t) + "}", "http: {listen: off}", "node: {data_dir: " + filepath.Join(t.TempDir(), "data") + "}",
+		"api: {listen: off, socket: " + filepath.Join(short.Dir(t), "api.sock") + "}",
 	}, lines...)
 	file := writeFile(t, strings.Join(text, "\n"))
 	var out hostCheckJSON
@@ -136,7 +129,7 @@ func TestCheckForOrdinaryUsers(t *testing.T) {
 		t.Skip("all tests run as an ordinary user already")
 	}
 	const nobody = 65534
-	dir := shortDir(t)
+	dir := short.Dir(t)
 	program := filepath.Join(dir, "program")
 	text, err := os.ReadFile("/proc/self/exe")
 	if err == nil {

@@ -20,6 +20,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // wreck is a host on which an agent and its data planes left something.
@@ -30,10 +31,11 @@ type wreck struct {
 }
 
 // newWreck installs plugins of which each has one service of the agent's, and one of
-// another.
+// another. Their names are these tests' alone: whatever runs on the host under one of
+// them may use what it has.
 func newWreck(t *testing.T, own string, names ...string) *wreck {
 	t.Helper()
-	w := &wreck{t: t, dir: shortDir(t), own: own}
+	w := &wreck{t: t, dir: short.Dir(t), own: own}
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +52,11 @@ func newWreck(t *testing.T, own string, names ...string) *wreck {
 	}
 	w.write("data/node.json", fmt.Sprintf(`{"id": %q, "epoch": 3}`, own), 0o600)
 	w.write("data/plugins/dataplane-choice.json", "{}", 0o600)
-	w.write("data/plugins/owned.json", fmt.Sprintf(`[{"name": "good", "instance": %q}]`, own), 0o600)
-	w.write("data/plugins/good/cache", "x", 0o600)
+	w.write("data/plugins/owned.json", fmt.Sprintf(`[{"name": "neat", "instance": %q}]`, own), 0o600)
+	w.write("data/plugins/neat/cache", "x", 0o600)
 	w.write("api.plugins/.lock", "", 0o600)
-	w.write("api.plugins/good.sock", "", 0o600)
-	w.write("api.plugins/good.log", "", 0o600)
+	w.write("api.plugins/neat.sock", "", 0o600)
+	w.write("api.plugins/neat.log", "", 0o600)
 	w.write("api.plugins/.s-0badcafe/plugin1", "", 0o600)
 	w.write("api.plugins/mine.txt", "not Fairlead's", 0o600)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -138,9 +140,9 @@ func (w *wreck) want(got []string, want ...string) {
 // After a crash all goes that the agent and each plugin left, chosen or not, and
 // nothing else does.
 func TestCleanup(t *testing.T) {
-	w := newWreck(t, "00000000000000a1", "good", "so")
+	w := newWreck(t, "00000000000000a1", "neat", "tidy")
 	before := w.left()
-	host := []string{"dataplane-choice.json", "owned.json", "good", "good.sock", "good.log", ".s-0badcafe", "api.sock"}
+	host := []string{"dataplane-choice.json", "owned.json", "neat", "neat.sock", "neat.log", ".s-0badcafe", "api.sock"}
 	of := func(result string) (out []string) {
 		for _, name := range host {
 			out = append(out, "- "+result+" "+name)
@@ -151,7 +153,7 @@ func TestCleanup(t *testing.T) {
 	if code != ExitOK {
 		t.Errorf("code %d: %s", code, said)
 	}
-	w.want(found, append(of("would-remove"), "good would-remove", "so would-remove", "good kept of instance other", "so kept of instance other")...)
+	w.want(found, append(of("would-remove"), "neat would-remove", "tidy would-remove", "neat kept of instance other", "tidy kept of instance other")...)
 	if after := w.left(); !slices.Equal(before, after) {
 		t.Errorf("a dry run left %v of %v", after, before)
 	}
@@ -160,8 +162,8 @@ func TestCleanup(t *testing.T) {
 	if code != ExitOK {
 		t.Errorf("code %d: %s", code, said)
 	}
-	w.want(found, append(of("removed"), "good removed", "so removed", "good kept of instance other", "so kept of instance other")...)
-	wantLeft := []string{"api.plugins/.lock", "api.plugins/mine.txt", "data/node.json", "kernel-good/other/service.default%2Fweb", "kernel-so/other/service.default%2Fweb"}
+	w.want(found, append(of("removed"), "neat removed", "tidy removed", "neat kept of instance other", "tidy kept of instance other")...)
+	wantLeft := []string{"api.plugins/.lock", "api.plugins/mine.txt", "data/node.json", "kernel-neat/other/service.default%2Fweb", "kernel-tidy/other/service.default%2Fweb"}
 	if left := w.left(); !slices.Equal(left, wantLeft) {
 		t.Errorf("left are %v", left)
 	}
@@ -173,7 +175,7 @@ func TestCleanup(t *testing.T) {
 	if code != ExitOK {
 		t.Errorf("code %d: %s", code, said)
 	}
-	w.want(found, "good removed", "so removed")
+	w.want(found, "neat removed", "tidy removed")
 	if left := w.left(); !slices.Equal(left, []string{"data/node.json"}) {
 		t.Errorf("left are %v", left)
 	}
@@ -184,7 +186,7 @@ func TestCleanup(t *testing.T) {
 
 // Without any state it is all that anybody left.
 func TestCleanupWithoutState(t *testing.T) {
-	w := newWreck(t, "00000000000000a2", "good")
+	w := newWreck(t, "00000000000000a2", "neat")
 	if err := os.RemoveAll(w.path("data")); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +198,7 @@ func TestCleanupWithoutState(t *testing.T) {
 
 // What an agent uses stays, unless it is asked for.
 func TestCleanupBesideAnAgent(t *testing.T) {
-	w := newWreck(t, "00000000000000a3", "good")
+	w := newWreck(t, "00000000000000a3", "neat")
 	lock, err := os.OpenFile(w.path("api.plugins/.lock"), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -206,12 +208,12 @@ func TestCleanupBesideAnAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := w.left()
-	inUse := "good kept in use by the agent of " + w.path("api.plugins")
+	inUse := "neat kept in use by the agent of " + w.path("api.plugins")
 	code, found, said := w.cleanup()
 	if code != ExitFailed || !strings.Contains(said, "1 objects are in use and stay") || !strings.Contains(said, "--force") {
 		t.Errorf("code %d: %s", code, said)
 	}
-	w.want(found, inUse, "good kept of instance other")
+	w.want(found, inUse, "neat kept of instance other")
 	if left := w.left(); !slices.Equal(left, before) {
 		t.Errorf("left are %v of %v", left, before)
 	}
@@ -219,13 +221,13 @@ func TestCleanupBesideAnAgent(t *testing.T) {
 	if code != ExitFailed {
 		t.Errorf("code %d: %s", code, said)
 	}
-	w.want(found, inUse, "good removed")
+	w.want(found, inUse, "neat removed")
 	code, found, said = w.cleanup("--force")
 	if code != ExitOK {
 		t.Errorf("code %d: %s", code, said)
 	}
-	w.want(found, "good removed")
-	if left := w.left(); !slices.Contains(left, "api.plugins/good.sock") || !slices.Contains(left, "data/plugins/owned.json") {
+	w.want(found, "neat removed")
+	if left := w.left(); !slices.Contains(left, "api.plugins/neat.sock") || !slices.Contains(left, "data/plugins/owned.json") {
 		t.Errorf("the agent's own files are gone: %v", left)
 	}
 }
@@ -233,15 +235,15 @@ func TestCleanupBesideAnAgent(t *testing.T) {
 // A data plane that runs by itself protects what it has in the system; one that
 // serves on for an agent that is gone ends.
 func TestCleanupBesideADataPlane(t *testing.T) {
-	w := newWreck(t, "00000000000000a4", "good")
+	w := newWreck(t, "00000000000000a4", "neat")
 	alone := w.serve("alone.sock", "other")
 	code, found, said := w.cleanup("--instance", "other")
 	if code != ExitFailed {
 		t.Errorf("code %d: %s", code, said)
 	}
-	w.want(found, fmt.Sprintf("good kept in use by fairlead-dataplane-good, pid %d", alone), "good kept of instance "+w.own)
+	w.want(found, fmt.Sprintf("neat kept in use by fairlead-dataplane-neat, pid %d", alone), "neat kept of instance "+w.own)
 
-	orphan := w.serve("api.plugins/good.sock", w.own)
+	orphan := w.serve("api.plugins/neat.sock", w.own)
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", orphan))
 	if err != nil {
 		t.Fatal(err)
@@ -251,16 +253,16 @@ func TestCleanupBesideADataPlane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.write("api.plugins/good.json", fmt.Sprintf(`{"name": "good", "pid": %d, "began": %s, "boot": %q, "socket": %q, "serve": true}`,
-		orphan, strings.Fields(rest)[19], strings.TrimSpace(string(boot)), w.path("api.plugins/good.sock")), 0o600)
-	serves := "good would-remove it serves on for an agent that is gone"
-	if _, found, _ = w.cleanup("--dry-run"); !slices.Contains(found, serves) || !slices.Contains(found, "good would-remove") {
+	w.write("api.plugins/neat.json", fmt.Sprintf(`{"name": "neat", "pid": %d, "began": %s, "boot": %q, "socket": %q, "serve": true}`,
+		orphan, strings.Fields(rest)[19], strings.TrimSpace(string(boot)), w.path("api.plugins/neat.sock")), 0o600)
+	serves := "neat would-remove it serves on for an agent that is gone"
+	if _, found, _ = w.cleanup("--dry-run"); !slices.Contains(found, serves) || !slices.Contains(found, "neat would-remove") {
 		t.Errorf("a dry run found %v", found)
 	}
 	if err := syscall.Kill(orphan, 0); err != nil {
 		t.Fatalf("a dry run ended it: %v", err)
 	}
-	if code, found, said = w.cleanup(); code != ExitOK || !slices.Contains(found, "good removed it serves on for an agent that is gone") || !slices.Contains(found, "good removed") {
+	if code, found, said = w.cleanup(); code != ExitOK || !slices.Contains(found, "neat removed it serves on for an agent that is gone") || !slices.Contains(found, "neat removed") {
 		t.Errorf("code %d, %v: %s", code, found, said)
 	}
 	await.Until(t, func() string {
@@ -274,11 +276,11 @@ func TestCleanupBesideADataPlane(t *testing.T) {
 	}
 }
 
-// serve runs the plugin good by itself, configured for an instance, and returns its pid.
+// serve runs the plugin neat by itself, configured for an instance, and returns its pid.
 func (w *wreck) serve(socket, instance string) int {
 	w.t.Helper()
 	_ = os.Remove(w.path(socket))
-	cmd := exec.Command(w.path(handshake.FilePrefix+"good"), "--listen", "unix:"+w.path(socket))
+	cmd := exec.Command(w.path(handshake.FilePrefix+"neat"), "--listen", "unix:"+w.path(socket))
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -306,13 +308,13 @@ func alive(pid int) bool {
 
 // What cannot clean is said, and keeps the exit code from being 0.
 func TestCleanupThatCannot(t *testing.T) {
-	w := newWreck(t, "00000000000000a5", "good")
+	w := newWreck(t, "00000000000000a5", "neat")
 	w.write(handshake.FilePrefix+"text", "hello", 0o755)
 	code, found, said := w.cleanup()
 	if code != ExitFailed || !strings.Contains(said, "1 objects are left") {
 		t.Errorf("code %d: %s", code, said)
 	}
-	if !slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, "text failed it may not be run, so it cannot clean") }) || !slices.Contains(found, "good removed") {
+	if !slices.ContainsFunc(found, func(s string) bool { return strings.HasPrefix(s, "text failed it may not be run, so it cannot clean") }) || !slices.Contains(found, "neat removed") {
 		t.Errorf("found %v", found)
 	}
 	if _, err := os.Stat(w.path("data/plugins/owned.json")); err != nil {
@@ -328,13 +330,13 @@ func TestCleanupThatCannot(t *testing.T) {
 	if code := c.run("cleanup"); code != ExitFailed || !strings.Contains(c.err.String(), "--instance") {
 		t.Errorf("code %d: %s", code, c.err.String())
 	}
-	if _, err := os.Stat(w.path("kernel-good/other")); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(w.path("kernel-neat/other")); errors.Is(err, os.ErrNotExist) {
 		t.Error("it removed what is another's")
 	}
 }
 
 func TestCleanupForPeople(t *testing.T) {
-	w := newWreck(t, "00000000000000a6", "good")
+	w := newWreck(t, "00000000000000a6", "neat")
 	c := newCommand(t)
 	c.setenv("FAIRLEAD_PLUGIN_DIRS=" + w.dir)
 	c.setenv("FAIRLEAD_NODE_DATA_DIR=" + w.path("data"))
@@ -342,7 +344,7 @@ func TestCleanupForPeople(t *testing.T) {
 	if code := c.run("cleanup"); code != ExitOK {
 		t.Fatalf("code %d: %s", code, c.err.String())
 	}
-	for _, want := range []string{"PLUGIN  OBJECT", "good    " + w.path("kernel-good/"+w.own) + "/service.default%2Fweb ", "kept     of instance other", "-       " + w.path("api.sock")} {
+	for _, want := range []string{"PLUGIN  OBJECT", "neat    " + w.path("kernel-neat/"+w.own) + "/service.default%2Fweb ", "kept     of instance other", "-       " + w.path("api.sock")} {
 		if !strings.Contains(c.out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, c.out.String())
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/dataplane/sdk"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // serveProvider serves the reference provider and returns its endpoint.
@@ -24,11 +24,7 @@ func serveProvider(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "conform")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	l, err := net.Listen("unix", filepath.Join(short.Dir(t), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +39,6 @@ func serveProvider(t *testing.T) string {
 		service.Close()
 		server.Stop()
 		<-done
-		_ = os.RemoveAll(dir)
 	})
 	return "unix:" + l.Addr().String()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/core/api/client"
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // the default socket, else the first one of `fairlead dev`, and then says so.
 func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	if target := a.target(); target != "" {
-		return client.Dial(ctx, target)
+		return a.dial(ctx, target)
 	}
 	c, err := client.Dial(ctx, defaultSocket)
 	if err == nil || !errors.Is(err, client.ErrNoAgent) && !errors.Is(err, client.ErrDenied) {
@@ -72,7 +73,7 @@ func devDir(env Env) string {
 	if dir := env.getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "fairlead-dev")
 	}
-	return filepath.Join(os.TempDir(), fmt.Sprintf("fairlead-dev-%d", os.Getuid()))
+	return filepath.Join(handshake.TempRoot(), fmt.Sprintf("fairlead-dev-%d", os.Getuid()))
 }
 
 // devSocket is the socket of the first agent of `fairlead dev`.
@@ -96,8 +97,9 @@ func checkOwned(dir string) error {
 func awaitGone(ctx context.Context, target string) error {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
+	network, address := client.Address(target)
 	for {
-		conn, err := (&net.Dialer{}).DialContext(ctx, client.Network(target), target)
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		if err != nil && ctx.Err() == nil {
 			return nil
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/traffic"
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 )
 
 const (
@@ -128,7 +129,7 @@ func (a *app) runDemo(ctx context.Context, o demoOptions) error {
 			return fmt.Errorf("demo: %w", err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "fairlead-demo-")
+	dir, err := handshake.TempDir("fairlead-demo-")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

@@ -19,7 +19,7 @@ func (a *app) deregisterCommand() *cobra.Command {
 all its instances, or one instance. The last instance takes the service with it.
 What the configuration or a file of services_dir has is removed there.`,
 		Example:           "  fairlead deregister web\n  fairlead deregister web --instance web-1",
-		ValidArgsFunction: a.completeService,
+		ValidArgsFunction: first(a.completeService),
 		Args:              oneArg("the name of a service"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("instance") && instance == "" {
@@ -46,5 +46,8 @@ What the configuration or a file of services_dir has is removed there.`,
 		},
 	}
 	cmd.Flags().StringVar(&instance, "instance", "", "`ID` of the instance to take back; without it all of them")
+	completeBy(cmd, "instance", func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return a.completeInstance(strings.Join(args, " "))
+	})
 	return cmd
 }

@@ -130,6 +130,7 @@ type localNodeJSON struct {
 	Proxy    string `json:"proxy"` // URL; empty: it has none
 	ProxyPID int    `json:"proxy_pid"`
 	Log      string `json:"log"`
+	API      string `json:"api"` // HOST:PORT of the client API
 }
 
 type localInstanceJSON struct {
@@ -160,7 +161,7 @@ func (c *localCluster) json(ctx context.Context) (localJSON, error) {
 		return out, err
 	}
 	for _, n := range c.nodes {
-		out.Nodes = append(out.Nodes, localNodeJSON{n.name, gossip[n.name], n.socket, n.agent.pid(), n.url(), n.proxyPID, n.agent.log})
+		out.Nodes = append(out.Nodes, localNodeJSON{n.name, gossip[n.name], n.socket, n.agent.pid(), n.url(), n.proxyPID, n.agent.log, n.api.String()})
 	}
 	for _, i := range c.instances("") {
 		out.Instances = append(out.Instances, localInstanceJSON{i.Service, i.ID, i.Node, i.addr, i.process.pid()})
@@ -239,6 +240,8 @@ func (a *app) printDevHints(c *localCluster) error {
 	for _, args := range []string{"members", "services", "endpoints web", "events --follow"} {
 		hint("%s %s", me, args)
 	}
+	hint("%s kv put greeting hello", me)
+	hint("%setcdctl --endpoints=%s get greeting", inside, first.api)
 	if c.plane == ebpfName {
 		hint("%s observe     # connections to VIPs", me)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/short"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -209,7 +210,7 @@ func TestEachPlane(t *testing.T) {
 			c := newCommand(t)
 			c.setenv("FAIRLEAD_PLUGIN_DIRS=" + all + ":" + builtDir(t))
 			c.setenv(dataplaneVariable + "=" + wish + ",l7")
-			dir := shortDir(t)
+			dir := short.Dir(t)
 			c.setenv("TMPDIR=" + dir)
 			dev, ready := kernelDev(t, c)
 			if ready.Plane != want {

@@ -66,6 +66,7 @@ func (a *app) endpointsCommand() *cobra.Command {
 		Use:   "endpoints NAME",
 		Short: "List the instances of a service, and why each is in or out",
 		Long: `List every instance of a service, NAME or NAMESPACE/NAME, as one agent sees it.
+NAME.NAMESPACE, as in DNS, is the same, here and in other commands.
 
 IN says whether it is an endpoint, one that connections go to, and WHY: ready,
 node-suspect or draining if it is; failing, drained, node-dead, node-left,
@@ -73,7 +74,7 @@ local-only or no-address if it is not. ADDRESS is the one that this agent's node
 uses. Instances of the agent's own node come with what their checks last said.
 Where nodes disagree about the service, what each says follows.`,
 		Example:           "  fairlead endpoints web\n  fairlead endpoints ops/db -o json",
-		ValidArgsFunction: a.completeService,
+		ValidArgsFunction: first(a.completeService),
 		Args:              oneArg("the name of a service"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.call(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -90,6 +91,7 @@ Where nodes disagree about the service, what each says follows.`,
 				if a.output == "json" {
 					return printJSON(a.env.Stdout, toEndpointsJSON(d))
 				}
+				a.warnConflicts(d.Service)
 				return printEndpoints(a.env.Stdout, a.env, d)
 			})
 		},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // fakeAgent serves a fixed table and fixed events.
@@ -54,14 +55,14 @@ func (f fakeAgent) Events(ctx context.Context, _ uint64, follow bool) iter.Seq2[
 
 func fakeMembers() []api.Member {
 	at := func(minute int) time.Time { return time.Date(2026, 5, 1, 11, minute, 0, 0, time.UTC) }
-	member := func(id model.NodeID, name, addr string, minute int, v model.Value) api.Member {
-		return api.Member{ID: id, Name: name, Addr: netip.MustParseAddrPort(addr), Since: at(minute), Value: v, Role: "member", Self: id == 0xa1}
+	member := func(id model.NodeID, name, addr, role string, minute int, v model.Value) api.Member {
+		return api.Member{ID: id, Name: name, Addr: netip.MustParseAddrPort(addr), Since: at(minute), Value: v, Role: role, Self: id == 0xa1}
 	}
 	return []api.Member{
-		member(0xa1, "n1", "10.9.0.1:7400", 0, model.Value{Epoch: 12, State: model.StateAlive}),
-		member(0xa2, "node-with-a-long-name", "10.9.0.2:7400", 1, model.Value{Epoch: 1, Incarnation: 3, State: model.StateSuspect}),
-		member(0xa3, "n3", "[fd00::3]:7400", 2, model.Value{Epoch: 2, State: model.StateDead}),
-		member(0xa4, "n4\x1b[2J", "10.9.0.4:7400", 3, model.Value{Epoch: 1, Incarnation: 1, State: model.StateLeft}),
+		member(0xa1, "n1", "10.9.0.1:7400", "leader", 0, model.Value{Epoch: 12, State: model.StateAlive}),
+		member(0xa2, "node-with-a-long-name", "10.9.0.2:7400", "suspect", 1, model.Value{Epoch: 1, Incarnation: 3, State: model.StateSuspect}),
+		member(0xa3, "n3", "[fd00::3]:7400", "failed", 2, model.Value{Epoch: 2, State: model.StateDead}),
+		member(0xa4, "n4\x1b[2J", "10.9.0.4:7400", "left", 3, model.Value{Epoch: 1, Incarnation: 1, State: model.StateLeft}),
 	}
 }
 
@@ -84,7 +85,7 @@ func fakeEvents(members []api.Member) []api.Event {
 // serveFake answers for a fake agent on a socket until the test ends.
 func serveFake(t *testing.T) (socket string) {
 	t.Helper()
-	return serveFakeAt(t, filepath.Join(shortDir(t), "api.sock"))
+	return serveFakeAt(t, filepath.Join(short.Dir(t), "api.sock"))
 }
 
 func serveFakeAt(t *testing.T, socket string) string {

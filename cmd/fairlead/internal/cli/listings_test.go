@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/test/short"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -56,7 +57,7 @@ func TestEventsJSONIsOneObjectPerLine(t *testing.T) {
 
 // An agent that fell silent has an old table, which nothing in it shows.
 func TestMembersOfAnUnreadyAgentComeWithTheReason(t *testing.T) {
-	socket := serve(t, fakeAgent{members: fakeMembers(), notReady: "its data directory is a copy"}, filepath.Join(shortDir(t), "api.sock"))
+	socket := serve(t, fakeAgent{members: fakeMembers(), notReady: "its data directory is a copy"}, filepath.Join(short.Dir(t), "api.sock"))
 	cmd := newCommand(t)
 	if code := cmd.run("members", "-o", "json", "--api", socket); code != 0 {
 		t.Fatalf("exit code %d: %s", code, cmd.err.String())
@@ -71,7 +72,7 @@ func TestMembersOfAnUnreadyAgentComeWithTheReason(t *testing.T) {
 func TestMembersAndEventsOfARestart(t *testing.T) {
 	members := fakeMembers()
 	members[0].HeldUntil = now().Add(20 * time.Second)
-	socket := serve(t, fakeAgent{members: members}, filepath.Join(shortDir(t), "api.sock"))
+	socket := serve(t, fakeAgent{members: members}, filepath.Join(short.Dir(t), "api.sock"))
 	by := "back by " + now().Add(20*time.Second).Format(time.TimeOnly)
 	for args, want := range map[string]string{"members": "alive, " + by, "events": by, "members -o json": `"state":"alive"`} {
 		cmd := newCommand(t)
@@ -184,10 +185,15 @@ func TestDevIsFoundAndNamed(t *testing.T) {
 }
 
 func TestDevDirWithoutXDG(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp")
 	for _, value := range []string{"", "relative"} {
 		dir := devDir(Env{Environ: []string{"XDG_RUNTIME_DIR=/x", "XDG_RUNTIME_DIR=" + value}})
-		if !strings.HasPrefix(dir, os.TempDir()) || !strings.Contains(filepath.Base(dir), "fairlead-dev-") {
+		if filepath.Dir(dir) != "/var/tmp" || !strings.Contains(filepath.Base(dir), "fairlead-dev-") {
 			t.Errorf("XDG_RUNTIME_DIR=%q: %s", value, dir)
 		}
+	}
+	t.Setenv("TMPDIR", "/var/tmp/of-which-the-name-is-long/of-which-the-name-is-long")
+	if dir := devDir(Env{}); filepath.Dir(dir) != "/tmp" {
+		t.Errorf("below a long TMPDIR: %s", dir)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
+	"github.com/fairlead/fairlead/test/short"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -244,7 +245,7 @@ func endAll(t *testing.T, c localJSON) {
 // kill -9 of dev, of an ordinary user, leaves no process and no directory; and
 // the next one can begin at once.
 func TestDevKilled(t *testing.T) {
-	dir := shortDir(t)
+	dir := short.Dir(t)
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +439,7 @@ func checkDemo(t *testing.T, text, failure string) (d demoJSON) {
 
 func TestDemo(t *testing.T) {
 	demo := newDemo(t)
-	t.Setenv("TMPDIR", shortDir(t))
+	t.Setenv("TMPDIR", short.Dir(t))
 	if code := demo.run("demo", "--duration", demoTime(), "-o", "json"); code != 0 {
 		t.Fatalf("exit code %d: %s\n%s", code, demo.err.String(), demo.out.String())
 	}
@@ -456,7 +457,7 @@ func leavesNothing(t *testing.T) {
 
 func TestDemoCut(t *testing.T) {
 	demo := newDemo(t)
-	dir := shortDir(t)
+	dir := short.Dir(t)
 	t.Setenv("TMPDIR", dir)
 	demo.setenv("TMPDIR=" + dir)
 	code := demo.run("demo", "--mode", "cut", "--duration", demoTime(), "-o", "json")
@@ -515,7 +516,7 @@ func TestDemoBadFlags(t *testing.T) {
 
 func TestDemoInterruptedLeavesNothing(t *testing.T) {
 	demo := newDemo(t)
-	t.Setenv("TMPDIR", shortDir(t))
+	t.Setenv("TMPDIR", short.Dir(t))
 	demo.start("demo")
 	demo.signals <- syscall.SIGINT
 	if code := demo.wait(t); code != 1 || demo.err.String() != "fairlead: demo: interrupted\n" {
@@ -527,7 +528,7 @@ func TestDemoInterruptedLeavesNothing(t *testing.T) {
 // The sweeper waits for processes to end, ends those that do not, and knows a
 // process by more than its pid.
 func TestSweep(t *testing.T) {
-	dir := filepath.Join(shortDir(t), "dev")
+	dir := filepath.Join(short.Dir(t), "dev")
 	if err := os.MkdirAll(filepath.Join(dir, "n2", "data"), 0o700); err != nil {
 		t.Fatal(err)
 	}

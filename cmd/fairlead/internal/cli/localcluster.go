@@ -2,15 +2,18 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/fairlead/fairlead/core/api/client"
+	"github.com/fairlead/fairlead/core/identity"
 	"github.com/fairlead/fairlead/core/model"
 	"github.com/fairlead/fairlead/core/pluginhost"
 )
@@ -24,7 +27,10 @@ const (
 	stopTimeout = 8 * time.Second
 	// localPort is the first port that the proxies may have.
 	localPort = 8081
-	lockName  = "lock"
+	// localServerPort is the first port of the agents' servers.
+	localServerPort = 7411
+	lockName        = "lock"
+	secretName      = "secret"
 )
 
 // localServices are what runs on which node, counted from 0.
@@ -100,6 +106,9 @@ func startLocalCluster(ctx context.Context, env Env, o localOptions) (*localClus
 			}
 		}
 	}
+	if err := identity.CreateFile(c.secret(), rand.Reader); err != nil {
+		return c, err
+	}
 	if err := c.startAgents(ctx); err != nil {
 		return c, err
 	}
@@ -109,6 +118,9 @@ func startLocalCluster(ctx context.Context, env Env, o localOptions) (*localClus
 	c.took = env.Now().Sub(began)
 	return c, nil
 }
+
+// secret is the file with the secret of this cluster, which lasts as long as it.
+func (c *localCluster) secret() string { return filepath.Join(c.dir, secretName) }
 
 // startAgents starts the first one, which has any free port, and then those that
 // have to know which.
@@ -209,7 +221,8 @@ func (c *localCluster) awaitLed(ctx context.Context) error {
 	})
 }
 
-// seenBy reports whether an agent sees all nodes alive and all instances in.
+// seenBy reports whether an agent sees all nodes alive, all instances in, and a
+// leader of the store.
 func (c *localCluster) seenBy(ctx context.Context, api *client.Client) (bool, error) {
 	members, err := api.Members(ctx)
 	if err != nil {
@@ -225,13 +238,17 @@ func (c *localCluster) seenBy(ctx context.Context, api *client.Client) (bool, er
 	if err != nil {
 		return false, err
 	}
+	group, err := api.Raft(ctx)
+	if err != nil {
+		return false, err
+	}
 	ready := 0
 	for _, s := range list.Services {
 		if on := localServices()[s.Key.Name]; s.Ready == len(on) && s.Total == len(on) {
 			ready++
 		}
 	}
-	return alive == len(c.nodes) && ready == len(localServices()), nil
+	return alive == len(c.nodes) && ready == len(localServices()) && group.LeaderName != "", nil
 }
 
 // stop ends all processes, the agents in order, and returns when none is left

@@ -23,8 +23,10 @@ type localNode struct {
 	spawner   *spawner   // of its processes
 	reachable bool       // its proxy is, from here
 	socket    string
-	proxy     string // HOST:PORT; empty: it has none
-	metrics   string // the same of its metrics
+	rpc       netip.AddrPort // where the other agents reach its server
+	api       netip.AddrPort // where clients of the store do
+	proxy     string         // HOST:PORT; empty: it has none
+	metrics   string         // the same of its metrics
 	proxyPID  int
 	agent     *localProcess
 	instances []*localInstance
@@ -53,27 +55,40 @@ func (c *localCluster) addNode(i int, cable *cable) (*localNode, error) {
 		return nil, err
 	}
 	c.nodes = append(c.nodes, n)
-	if !c.proxied {
-		return n, nil
-	}
-	port, err := c.ports.take(loopback(), localPort)
+	// The servers of a static set know each other's addresses from the start.
+	rpc, err := c.port(localServerPort)
 	if err != nil {
 		return nil, err
 	}
-	n.proxy = netip.AddrPortFrom(loopback(), uint16(port)).String()
+	n.rpc = netip.AddrPortFrom(n.addr, rpc.Port())
+	if n.api, err = c.port(int(rpc.Port()) + 1); err != nil || !c.proxied {
+		return n, err
+	}
+	proxy, err := c.port(localPort)
+	if err != nil {
+		return nil, err
+	}
+	n.proxy = proxy.String()
 	if c.metrics {
-		if port, err = c.ports.take(loopback(), port+1); err != nil {
+		metrics, err := c.port(int(proxy.Port()) + 1)
+		if err != nil {
 			return nil, err
 		}
-		n.metrics = netip.AddrPortFrom(loopback(), uint16(port)).String()
+		n.metrics = metrics.String()
 	}
 	return n, nil
+}
+
+// port takes the first free port of loopback from first on.
+func (c *localCluster) port(first int) (netip.AddrPort, error) {
+	port, err := c.ports.take(loopback(), first)
+	return netip.AddrPortFrom(loopback(), uint16(port)), err
 }
 
 // startAgent writes the configuration and starts the agent.
 func (c *localCluster) startAgent(n *localNode, join string) error {
 	file := n.file("fairlead.yaml")
-	if err := os.WriteFile(file, []byte(n.config(join, c.cgroup)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(c.config(n, join)), 0o600); err != nil {
 		return err
 	}
 	args := []string{"agent", "--config", file}
@@ -86,19 +101,27 @@ func (c *localCluster) startAgent(n *localNode, join string) error {
 	return err
 }
 
-func (n *localNode) config(join, cgroup string) string {
-	text := fmt.Sprintf(`node: {name: %s, data_dir: %q}
-cluster: {name: dev, join: %s}
+// config is what the agent of a node is told: its server keeps its part of the
+// store in memory.
+func (c *localCluster) config(n *localNode, join string) string {
+	var peers []string
+	for _, p := range c.nodes {
+		peers = append(peers, fmt.Sprintf("{name: %s, addr: %q}", p.name, p.rpc))
+	}
+	text := fmt.Sprintf(`node: {name: %s, in_memory: true}
+cluster: {name: dev, join: %s, secret_file: %q}
 gossip: {bind: "%v:0", profile: local, insecure: %t}
-api: {socket: %q, listen: "off"}
+rpc: {listen: %q}
+raft: {peers: [%s]}
+api: {socket: %q, listen: %q}
 http: {listen: "127.0.0.1:0"}
 log: {level: info, format: text}
 shutdown_timeout: 5s
 dataplane: l7
-`, n.name, n.file("data"), join, n.addr, !n.addr.IsLoopback(), n.socket)
+`, n.name, join, c.secret(), n.addr, !n.addr.IsLoopback(), n.rpc, strings.Join(peers, ", "), n.socket, n.api)
 	var plugins []string
-	if cgroup != "" {
-		plugins = append(plugins, fmt.Sprintf("%s: {cgroup: %q}", ebpfName, cgroup))
+	if c.cgroup != "" {
+		plugins = append(plugins, fmt.Sprintf("%s: {cgroup: %q}", ebpfName, c.cgroup))
 	}
 	if n.proxy != "" {
 		metrics := "off"

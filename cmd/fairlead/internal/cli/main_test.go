@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/short"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -64,7 +65,7 @@ func newCommand(t *testing.T) *command {
 		Stdin:      strings.NewReader(""),
 		Stdout:     &c.out,
 		Stderr:     &c.err,
-		Environ:    []string{beFairlead, "PATH=" + os.Getenv("PATH"), "XDG_RUNTIME_DIR=" + shortDir(t)},
+		Environ:    []string{beFairlead, "PATH=" + os.Getenv("PATH"), "XDG_RUNTIME_DIR=" + short.Dir(t)},
 		Signals:    func() (<-chan os.Signal, func()) { return c.signals, func() {} },
 		Executable: os.Executable,
 		Now:        now,
@@ -102,17 +103,6 @@ func (c *command) waitOutput(t *testing.T, text string) {
 		}
 		return "output with " + text + "\nstdout:\n" + c.out.String() + "\nstderr:\n" + c.err.String()
 	})
-}
-
-// shortDir is a temporary directory whose path leaves room for a socket's.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "fl-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 func writeFile(t *testing.T, text string) string {

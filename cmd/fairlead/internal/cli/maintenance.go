@@ -59,7 +59,9 @@ func (a *app) maintenanceOf(word string, on bool, short string) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&service, "service", "", "`NAME` of the service; without it all instances of this node")
 	cmd.Flags().StringVar(&instance, "instance", "", "`ID` of the instance; without it all of the service")
-	// It fails only for a flag that does not exist, which a test would see.
-	_ = cmd.RegisterFlagCompletionFunc("service", a.completeService)
+	completeBy(cmd, "service", a.completeService)
+	completeBy(cmd, "instance", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return a.completeInstance(service)
+	})
 	return cmd
 }

@@ -33,7 +33,8 @@ func (a *app) membersCommand() *cobra.Command {
 
 Each is alive, suspect (a probe went unanswered; it may still refute), dead (it
 did not refute in time) or left (it said good-bye). One that announced a restart
-is alive, and shows when it is to be back by. EPOCH counts the starts of the
+is alive, and shows when it is to be back by. ROLE is leader, follower or learner
+of a server of the store, as it says itself, and member of others. EPOCH counts the starts of the
 node, INC is raised when it refutes; SINCE is when the state last changed.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,13 +73,17 @@ func membersJSON(members []client.Member) []memberJSON {
 }
 
 func printMembers(w io.Writer, env Env, members []client.Member) error {
-	rows := [][]cell{cells("NAME", "ID", "STATE", "ADDRESS", "EPOCH", "INC", "SINCE")}
+	rows := [][]cell{cells("NAME", "ID", "STATE", "ROLE", "ADDRESS", "EPOCH", "INC", "SINCE")}
 	for _, m := range members {
 		state := m.State.String()
 		if !m.HeldUntil.IsZero() {
 			state += ", back by " + clock(env, m.HeldUntil, time.TimeOnly)
 		}
-		row := cells(printable(m.Name), m.ID.String(), state, m.Addr,
+		role := printable(m.Role)
+		if m.State != model.StateAlive {
+			role = "-" // it says no more than the state
+		}
+		row := cells(printable(m.Name), m.ID.String(), state, role, m.Addr,
 			strconv.FormatUint(m.Epoch, 10), strconv.FormatUint(m.Incarnation, 10),
 			clock(env, m.Since, time.DateTime))
 		row[2].sgr = stateColour(m.State)

@@ -98,9 +98,7 @@ those of "fairlead stats". It ends with Ctrl-C, or after --count flows.`,
 	flags.Uint32Var(&o.filter.Rate, "max-rate", 100, "show at most `N` connections a second, 1 to 10000")
 	flags.UintVarP(&o.count, "count", "n", 0, "end after `N` connections; 0: do not end")
 	complete(cmd, "verdict", verdicts()...)
-	_ = cmd.RegisterFlagCompletionFunc("service", func(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
-		return a.completeService(cmd, nil, text)
-	})
+	completeBy(cmd, "service", a.completeService)
 	return cmd
 }
 

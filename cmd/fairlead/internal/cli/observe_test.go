@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // fakeTraffic tells of the same flows each time, and then waits.
@@ -86,7 +87,7 @@ func (f fakeTraffic) Counters(_ context.Context, key model.ServiceKey) (api.Coun
 
 func serveTraffic(t *testing.T, f fakeTraffic) (socket string) {
 	t.Helper()
-	socket = filepath.Join(shortDir(t), "api.sock")
+	socket = filepath.Join(short.Dir(t), "api.sock")
 	l, err := api.ListenUnix(socket)
 	if err != nil {
 		t.Fatal(err)

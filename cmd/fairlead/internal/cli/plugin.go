@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/agent"
 	"github.com/fairlead/fairlead/core/pluginhost"
+	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 )
 
 func (a *app) pluginCommand() *cobra.Command {
@@ -47,9 +48,9 @@ func (a *app) openPlugins(file string) (*plugins, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the directory of this program: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "fairlead-")
+	dir, err := handshake.TempDir("fairlead-")
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for sockets: %w", err)
+		return nil, err
 	}
 	p := &plugins{loaded: loaded, dir: dir}
 	p.Host, err = pluginhost.New(pluginhost.Config{
@@ -103,12 +104,4 @@ func (a *app) completePlugin(_ *cobra.Command, args []string, _ string) ([]strin
 		return nil
 	})
 	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeOnePlugin is [app.completePlugin] for commands that take one name.
-func (a *app) completeOnePlugin(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.completePlugin(cmd, args, text)
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/fairlead/fairlead/core/api/fairleadv1"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 func (fakePlugins) ExplainPlugins(context.Context, *fairleadv1.ExplainPluginsRequest) (*fairleadv1.ExplainPluginsResponse, error) {
@@ -60,7 +61,7 @@ func TestPluginExplain(t *testing.T) {
 func TestPluginExplainWithoutAnAgent(t *testing.T) {
 	c := newCommand(t)
 	dir := c.installPlugins(t, "good")
-	socket := filepath.Join(shortDir(t), "nobody.sock")
+	socket := filepath.Join(short.Dir(t), "nobody.sock")
 	if code := c.run("plugin", "explain", "--api", socket); code != ExitFailed || !strings.Contains(c.err.String(), "fairlead plugin probe --all") {
 		t.Errorf("code %d: %s", code, c.err.String())
 	}

@@ -216,7 +216,7 @@ connects to it anew.
 
 Exit codes: 0 it is ready, 1 it is not, or the agent does not host it.`,
 		Args:              exactlyOne("NAME"),
-		ValidArgsFunction: a.completeOnePlugin,
+		ValidArgsFunction: first(a.completePlugin),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := a.signalled(cmd.Context())
 			defer stop()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/api/fairleadv1"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // fakePlugins are the data planes of an agent in these tests.
@@ -52,7 +53,7 @@ func (f fakePlugins) RestartPlugin(_ context.Context, r *fairleadv1.RestartPlugi
 
 func servePlugins(t *testing.T, p fakePlugins) (socket string) {
 	t.Helper()
-	socket = filepath.Join(shortDir(t), "api.sock")
+	socket = filepath.Join(short.Dir(t), "api.sock")
 	l, err := api.ListenUnix(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func TestPluginListOfAnAgent(t *testing.T) {
 func TestPluginListWithoutAnAgent(t *testing.T) {
 	c := newCommand(t)
 	c.installPlugins(t, "good")
-	socket := filepath.Join(shortDir(t), "nobody.sock")
+	socket := filepath.Join(short.Dir(t), "nobody.sock")
 	if code := c.run("plugin", "list", "--api", socket); code != ExitOK || !strings.Contains(c.out.String(), "available") {
 		t.Errorf("code %d: %s", code, c.out.String())
 	}

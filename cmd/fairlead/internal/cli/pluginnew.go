@@ -35,7 +35,8 @@ that are there already are never replaced. See docs/plugins.md for what to get
 right.`,
 		Example: `  fairlead plugin new mine
   fairlead plugin new mine --dir ~/src/mine --module example.com/me/mine --fairlead ~/src/fairlead`,
-		Args: exactlyOne("NAME"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Args:              exactlyOne("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			plan := scaffold.Plan{Name: args[0]}
 			plan.Module = cmp.Or(module, "example.com/"+plan.Program())

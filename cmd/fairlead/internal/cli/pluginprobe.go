@@ -23,7 +23,7 @@ func (a *app) pluginInfoCommand() *cobra.Command {
 		Short: "Show what one data plane is and takes",
 		Args:  exactlyOne("NAME"),
 
-		ValidArgsFunction: a.completeOnePlugin,
+		ValidArgsFunction: first(a.completePlugin),
 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withPlugins(file, func(p *plugins) error {

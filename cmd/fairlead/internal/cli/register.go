@@ -67,7 +67,8 @@ success_before_passing= and failures_before_critical=.`,
       --check http=/healthz,interval=2s,failures_before_critical=2
   fairlead register -f web.yaml
   fairlead register - <web.yaml`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.register(cmd, &f, args) },
+		ValidArgsFunction: first(a.completeService),
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.register(cmd, &f, args) },
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "file", "f", "", "read the definition from this `FILE`; - is standard input")
@@ -110,11 +111,17 @@ func (a *app) register(cmd *cobra.Command, f *registerFlags, args []string) erro
 		if err != nil {
 			return err
 		}
+		conflicts := []conflictJSON{}
+		for _, s := range registeredServices(ctx, c, done.Services) {
+			a.warnConflicts(s)
+			conflicts = append(conflicts, toConflictsJSON(s.Conflicts)...)
+		}
 		if a.output == "json" {
 			return printJSON(a.env.Stdout, struct {
-				Services []string `json:"services"`
-				Changed  bool     `json:"changed"`
-			}{done.Services, done.Changed})
+				Services  []string       `json:"services"`
+				Changed   bool           `json:"changed"`
+				Conflicts []conflictJSON `json:"conflicts"`
+			}{done.Services, done.Changed, conflicts})
 		}
 		said := "registered"
 		if !done.Changed {

@@ -29,6 +29,7 @@ const (
 type app struct {
 	env    Env
 	api    string // --api
+	apiTLS apiTLS
 	output string // --output: text or json
 }
 
@@ -108,7 +109,8 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 	root.SetFlagErrorFunc(flagError)
 
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.api, "api", "", "`SOCKET` or HOST:PORT of the agent (default: $FAIRLEAD_API, else "+defaultSocket+", else that of `fairlead dev`)")
+	flags.StringVar(&a.api, "api", "", "`SOCKET`, HOST:PORT or https://HOST:PORT of the agent (default: $FAIRLEAD_API, else "+defaultSocket+", else that of `fairlead dev`)")
+	a.apiTLS.flags(flags)
 	flags.StringVarP(&a.output, "output", "o", "text", "form of the output: text or json")
 	complete(root, "output", outputs()...)
 
@@ -123,8 +125,12 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 		a.eventsCommand(),
 		a.observeCommand(),
 		a.statsCommand(),
+		a.kvCommand(),
+		a.raftCommand(),
+		a.snapshotCommand(),
 		a.leaveCommand(),
 		a.configCommand(),
+		a.keygenCommand(),
 		a.devCommand(),
 		a.demoCommand(),
 		a.pluginCommand(),
@@ -136,6 +142,7 @@ Try it on this host with "fairlead dev", or watch a failure with "fairlead demo"
 		a.sweepCommand(),
 	)
 	ownCobra(root)
+	noFiles(root)
 	return root
 }
 
@@ -241,12 +248,6 @@ func maxArgs(n int) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// complete offers words to the shell for the value of a flag.
-func complete(cmd *cobra.Command, flag string, words ...string) {
-	// It fails only for a flag that does not exist, which a test would see.
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // signalled returns a context that ends at the first SIGINT or SIGTERM, or one of

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +25,8 @@ type serviceJSON struct {
 	DefinedByID model.NodeID `json:"defined_by_id"`
 	Disagreeing []string     `json:"disagreeing"`
 	Source      string       `json:"source"`
+
+	Conflicts []conflictJSON `json:"conflicts"`
 }
 
 // incomplete is the completeness of a view that may lack what exists.
@@ -41,7 +42,8 @@ READY counts the endpoints that take connections, of all instances. DEFINED BY i
 the node whose definition counts: of those that are up, the one where the service
 was defined first. Nodes that define it in another way are named as disagreeing;
 "fairlead endpoints NAME" shows in what. SOURCE is where the agent's own node
-defines the service: a file and line, or api.`,
+defines the service: a file and line, or api. What a service wants and another one
+has, an address or a host, is told below.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.call(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -58,7 +60,11 @@ defines the service: a file and line, or api.`,
 					}
 					return printJSON(a.env.Stdout, out)
 				}
-				return printServices(a.env.Stdout, a.env, list.Services)
+				err = printServices(a.env.Stdout, a.env, list.Services)
+				for _, s := range list.Services {
+					a.warnConflicts(s)
+				}
+				return err
 			})
 		},
 	}
@@ -76,6 +82,7 @@ func toServiceJSON(s client.Service) serviceJSON {
 	return serviceJSON{
 		Namespace: s.Key.Namespace, Name: s.Key.Name, VIP: s.VIP, Ports: append([]string{}, s.Ports...), Ready: s.Ready, Total: s.Total,
 		DefinedBy: s.DefinedBy, DefinedByID: s.DefinedByID, Disagreeing: append([]string{}, s.Disagreeing...), Source: s.Source,
+		Conflicts: toConflictsJSON(s.Conflicts),
 	}
 }
 
@@ -115,25 +122,3 @@ func dash(s string) string {
 	}
 	return printable(s)
 }
-
-// completeService offers the names of services to the shell.
-func (a *app) completeService(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
-	defer cancel()
-	// Without an agent there is nothing to offer, and no place to say so.
-	_ = a.call(ctx, func(ctx context.Context, c *client.Client) error {
-		list, err := c.Services(ctx)
-		for _, s := range list.Services {
-			names = append(names, serviceName(s.Key))
-		}
-		return err
-	})
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeTimeout is what a person waits for after a tab.
-const completeTimeout = time.Second

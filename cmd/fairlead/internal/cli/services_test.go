@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/test/short"
 )
 
 // fakeServices has one service that all agree about and one that they do not.
@@ -22,7 +24,9 @@ type fakeServices struct {
 func (fakeServices) Services() api.ServiceList {
 	return api.ServiceList{Epoch: 7, Completeness: "exchanged", Services: []api.Service{
 		{Key: model.ServiceKey{Namespace: "default", Name: "web"}, VIP: "10.200.0.10", Ports: []string{"80/tcp"}, Ready: 2, Total: 5, DefinedBy: "n1", DefinedByID: 0xa1, Disagreeing: []string{"n2"}, Source: "/etc/fairlead/fairlead.yaml:12"},
-		{Key: model.ServiceKey{Namespace: "ops", Name: "db"}, Ports: []string{"53/tcp", "53/udp"}, Total: 1, DefinedBy: "n2", DefinedByID: 0xa2},
+		{Key: model.ServiceKey{Namespace: "ops", Name: "db"}, Ports: []string{"53/tcp", "53/udp"}, Total: 1, DefinedBy: "n2", DefinedByID: 0xa2, Conflicts: []api.Conflict{
+			{Kind: "frontend", What: "10.200.0.10:53/tcp", Holder: model.ServiceKey{Namespace: "default", Name: "web"}, Node: "n1", Since: now().Add(-time.Hour), Remedy: "give ops/db another address, or deregister default/web"},
+		}},
 	}}
 }
 
@@ -59,7 +63,11 @@ func (f fakeServices) note(format string, args ...any) error {
 
 func (f fakeServices) Register(name, definition string, replace bool) (api.Registration, error) {
 	err := f.note("register %q %v %s", name, replace, definition)
-	return api.Registration{Services: []model.ServiceKey{{Namespace: "default", Name: "web"}}, Changed: !strings.Contains(definition, "again")}, err
+	services := []model.ServiceKey{{Namespace: "default", Name: "web"}}
+	if strings.Contains(definition, "name: db") {
+		services = append(services, model.ServiceKey{Namespace: "ops", Name: "db"})
+	}
+	return api.Registration{Services: services, Changed: !strings.Contains(definition, "again")}, err
 }
 
 func (f fakeServices) Deregister(key model.ServiceKey, instance string) ([]string, error) {
@@ -73,7 +81,7 @@ func (f fakeServices) Maintain(on bool, key model.ServiceKey, instance string) (
 // serveServices answers for services on a socket until the test ends.
 func serveServices(t *testing.T, f fakeServices) (socket string) {
 	t.Helper()
-	socket = filepath.Join(shortDir(t), "api.sock")
+	socket = filepath.Join(short.Dir(t), "api.sock")
 	l, err := api.ListenUnix(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +110,10 @@ func TestServiceListings(t *testing.T) {
 			if note := cmd.err.String(); strings.HasPrefix(args, "endpoints") != strings.Contains(note, "may not know of all services yet") {
 				t.Errorf("stderr %q", note)
 			}
+			const lost = "fairlead: service ops/db does not get frontend 10.200.0.10:53/tcp: service default/web has it (registered "
+			if strings.HasPrefix(args, "services") && !strings.Contains(args, "json") != strings.Contains(cmd.err.String(), lost) {
+				t.Errorf("stderr %q", cmd.err.String())
+			}
 		})
 	}
 	cmd := newCommand(t)
@@ -128,7 +140,7 @@ func TestRegisterAsks(t *testing.T) {
 			"registered default/web\n",
 		},
 		{"register -f " + file, `register "` + file + `" false name: web` + "\nport: 80\n", "registered default/web\n"},
-		{"register " + file + " --replace -o json", `register "` + file + `" true name: web` + "\nport: 80\n", `{"services":["default/web"],"changed":true}` + "\n"},
+		{"register " + file + " --replace -o json", `register "` + file + `" true name: web` + "\nport: 80\n", `{"services":["default/web"],"changed":true,"conflicts":[]}` + "\n"},
 		{"register -", `register "-" false {name: again}`, "was registered already, nothing changed: default/web\n"},
 		{"deregister web", `deregister default/web ""`, "deregistered web: web-1, web-2\n"},
 		{"deregister ops/db --instance a -o json", `deregister ops/db "a"`, `{"service":"ops/db","instances":["web-1","web-2"]}` + "\n"},
@@ -143,6 +155,26 @@ func TestRegisterAsks(t *testing.T) {
 		if code != 0 || len(asked) != 1 || asked[0] != c.asked || cmd.out.String() != c.said {
 			t.Errorf("%s: exit code %d, stderr %q\nasked %q\nwant  %q\nsaid %q, want %q", c.args, code, cmd.err.String(), asked, c.asked, cmd.out.String(), c.said)
 		}
+	}
+}
+
+func TestRegisterSaysWhatServicesDoNotGet(t *testing.T) {
+	var asked []string
+	cmd := newCommand(t)
+	socket := serveServices(t, fakeServices{asked: &asked})
+	code := cmd.run("register", writeFile(t, "services: [{name: web}, {namespace: ops, name: db}]"), "-o", "json", "--api", socket)
+	var got struct {
+		Services  []string
+		Conflicts []conflictJSON
+	}
+	if err := json.Unmarshal([]byte(cmd.out.String()), &got); err != nil || code != 0 {
+		t.Fatalf("exit code %d, %v: %s", code, err, cmd.out.String())
+	}
+	if len(got.Services) != 2 || len(got.Conflicts) != 1 || got.Conflicts[0].What != "10.200.0.10:53/tcp" || got.Conflicts[0].Holder != "default/web" {
+		t.Errorf("%+v", got)
+	}
+	if said := cmd.err.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "service ops/db does not get frontend 10.200.0.10:53/tcp: service default/web has it") {
+		t.Errorf("%q", said)
 	}
 }
 

@@ -39,7 +39,7 @@ out, except with -o json.`,
 		Example: `  fairlead stats
   fairlead stats web -o json`,
 		Args:              maxArgs(1),
-		ValidArgsFunction: a.completeService,
+		ValidArgsFunction: first(a.completeService),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := strings.Join(args, "")
 			if len(args) > 0 {

@@ -149,9 +149,9 @@ func removeLocal(dir string) error {
 	return errors.Join(errs...)
 }
 
-// removeNodes empties it of the nodes.
+// removeNodes empties it of the nodes, and of their secret.
 func removeNodes(dir string) error {
-	var errs []error
+	errs := []error{os.RemoveAll(filepath.Join(dir, secretName))}
 	for i := range localNodes {
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, nodeName(i))))
 	}

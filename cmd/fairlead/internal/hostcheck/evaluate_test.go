@@ -143,6 +143,16 @@ func TestFindings(t *testing.T) {
 		}},
 		{"network peer 10.9.0.2:7400", OK, "this node itself", "", func(f *Facts) { f.Network.Peers[0].Own, f.Network.Peers[0].TCP = true, "refused" }},
 
+		{"network nodes", OK, "each of 2", "", func(f *Facts) {
+			f.Agent.Members = []Member{{"1", "n1", "10.9.0.1:7400"}, {"2", "n2", "10.9.0.2:7400"}}
+		}},
+		{"network node n1", Failed, "1 at 10.9.0.1:7400 and 2 at 10.9.0.2:7400", "another node.name", func(f *Facts) {
+			f.Agent.Members = []Member{{"1", "n1", "10.9.0.1:7400"}, {"2", "n1", "10.9.0.2:7400"}}
+		}},
+		{"network node 10.9.0.1:7400", Failed, "n1 (1) and n2 (2)", "node.advertise", func(f *Facts) {
+			f.Agent.Members = []Member{{"1", "n1", "10.9.0.1:7400"}, {"2", "n2", "10.9.0.1:7400"}}
+		}},
+
 		{"storage data-dir", OK, "keeps nothing", "", func(f *Facts) { f.Config.DataDir = "" }},
 		{"storage data-dir", OK, "will be made in /var/lib", "", func(f *Facts) { f.Storage.Dir = Directory{Above: "/var/lib", Writable: true} }},
 		{"storage data-dir", Skipped, "may not make", "user of the agent", func(f *Facts) { f.Storage.Dir = Directory{Above: "/var/lib"} }},

@@ -48,6 +48,13 @@ type Agent struct {
 	Answers bool
 	Denied  bool     // there is a socket, and this user may not open it
 	Holds   []string // its listeners, ip:port
+	Members []Member // that are up, as it sees them
+}
+
+// Member is a node as the running agent sees it.
+type Member struct {
+	ID         string
+	Name, Addr string
 }
 
 // Kernel is what the kernel offers to eBPF.

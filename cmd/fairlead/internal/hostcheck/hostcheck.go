@@ -55,7 +55,7 @@ func Evaluate(f Facts) []Finding {
 	}{
 		{"kernel", []func(Facts) []Finding{release, btf, cgroup2, ownCgroup, bpffs, unprivilegedBPF, capabilities}},
 		{"netfilter", []func(Facts) []Finding{backend, xtablesLock, conntrack}},
-		{"network", []func(Facts) []Finding{ports, advertise, pools, mtu, sysctls, clock, peers}},
+		{"network", []func(Facts) []Finding{ports, advertise, pools, mtu, sysctls, clock, peers, doubles}},
 		{"storage", []func(Facts) []Finding{dataDir, fsync}},
 		{"process", []func(Facts) []Finding{files}},
 		{"planes", []func(Facts) []Finding{planes}},

@@ -178,3 +178,25 @@ func peers(f Facts) []Finding {
 	}
 	return all
 }
+
+// doubles are names and addresses that two nodes have. The running agent knows
+// them; without one nobody does.
+func doubles(f Facts) []Finding {
+	var all []Finding
+	names, addrs := make(map[string]Member), make(map[string]Member)
+	for _, m := range f.Agent.Members {
+		if o, taken := names[m.Name]; taken {
+			all = append(all, found("node "+m.Name, Failed, fmt.Sprintf("%s at %s and %s at %s have this name", o.ID, o.Addr, m.ID, m.Addr),
+				"give one of them another node.name, and delete its data directory if it was copied")...)
+		}
+		if o, taken := addrs[m.Addr]; taken {
+			all = append(all, found("node "+m.Addr, Failed, fmt.Sprintf("%s (%s) and %s (%s) advertise this address", o.Name, o.ID, m.Name, m.ID),
+				"give one of them another node.advertise")...)
+		}
+		names[m.Name], addrs[m.Addr] = m, m
+	}
+	if len(all) == 0 && len(f.Agent.Members) > 0 {
+		return ok("nodes", fmt.Sprintf("each of %d has its own name and address", len(f.Agent.Members)))
+	}
+	return all
+}

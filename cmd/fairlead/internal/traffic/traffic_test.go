@@ -2,13 +2,14 @@ package traffic
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/port"
 )
 
 // server answers with f and counts what it is asked.
@@ -87,18 +88,18 @@ func TestLimit(t *testing.T) {
 	c := config(addr)
 	c.Limit, c.For = 100*time.Millisecond, 50*time.Millisecond
 	r := Run(context.Background(), c)
-	if r.Requests != 10 || r.Causes["receive: no answer in time"] != 10 || r.P50 < c.Limit {
+	if r.Requests != 10 || r.Errors != 10 || r.P50 < c.Limit {
 		t.Errorf("%+v", r)
+	}
+	for cause := range r.Causes { // a busy machine may not even come to send
+		if !strings.HasSuffix(cause, ": no answer in time") {
+			t.Errorf("cause %q", cause)
+		}
 	}
 }
 
 func TestNobodyListens(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	r := Run(context.Background(), config(l.Addr().String()))
+	r := Run(context.Background(), config(port.Free(t)))
 	if r.Errors != 100 {
 		t.Errorf("%+v", r)
 	}
@@ -111,16 +112,24 @@ func TestNobodyListens(t *testing.T) {
 
 // A slow answer delays no other request, and what was late counts as such.
 func TestStall(t *testing.T) {
-	var n atomic.Int64
+	var n, held atomic.Int64
+	others := make(chan struct{})
 	addr, _ := server(t, func(_ http.ResponseWriter, r *http.Request) {
-		if n.Add(1) == 1 {
-			timer := time.NewTimer(400 * time.Millisecond)
-			<-timer.C
+		switch n.Add(1) {
+		case 1:
+			began := time.Now()
+			select {
+			case <-others:
+			case <-r.Context().Done():
+			}
+			held.Store(int64(time.Since(began)))
+		case 100:
+			close(others)
 		}
 	})
 	r := Run(context.Background(), config(addr))
-	if r.Errors != 0 || r.Max < 400*time.Millisecond || r.P50 >= 400*time.Millisecond {
-		t.Errorf("%+v", r)
+	if r.Errors != 0 || r.Max < time.Duration(held.Load()) || r.P50 >= r.Max {
+		t.Errorf("%+v, one answer was held for %v", r, time.Duration(held.Load()))
 	}
 }
 

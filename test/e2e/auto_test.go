@@ -52,7 +52,7 @@ func (h *planeHost) explain() explained {
 func (a *agent) metrics() string {
 	a.t.Helper()
 	transport := &http.Transport{DialContext: a.node.DialContext, DisableKeepAlives: true}
-	answer, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Get("http://127.0.0.1:7403/metrics")
+	answer, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://127.0.0.1:7403/metrics")
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func (h *planeHost) asks(proxy, service string) (string, error) {
 		return "", err
 	}
 	r.Host = service
-	answer, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Do(r)
+	answer, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Do(r)
 	if err != nil {
 		return "", err
 	}

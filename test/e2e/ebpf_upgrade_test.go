@@ -122,7 +122,7 @@ func TestEBPFUpgraded(t *testing.T) {
 func (d *dialer) stopped(t *testing.T, names ...string) {
 	t.Helper()
 	d.Signal(syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if err := d.Wait(ctx); err != nil {
 		t.Fatal(err)

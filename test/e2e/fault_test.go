@@ -107,10 +107,9 @@ func (h *planeHost) loses(load *dialer, what, command string) {
 		return nil
 	})
 	took := time.Since(begun)
-	// What was begun before ends within half a second.
 	h.eventually(20*time.Second, "connects that were begun later", func() error {
 		all := load.dials()
-		if last := all[len(all)-1]; last.began.Before(begun.Add(took + 600*time.Millisecond)) {
+		if last := all[len(all)-1]; last.began.Before(begun.Add(took + dialLimit() + 100*time.Millisecond)) {
 			return errors.New("not yet")
 		}
 		return nil
@@ -127,7 +126,8 @@ func (h *planeHost) loses(load *dialer, what, command string) {
 		first, last = min(first, at), max(last, at)
 	}
 	h.t.Logf("%s: %d connects failed, begun from %v to %v after it; repair told after %v", what, failed, first, last, took)
-	if first < 0 || last > took {
+	// On a busy machine what was begun before is overtaken.
+	if first < -scale.Bound(0, time.Second) || last > took {
 		h.t.Errorf("connects fail that were begun from %v to %v after the %s; it was repaired after %v", first, last, what, took)
 	}
 	// The look is each second; a busy machine takes its time.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/core/model"
+	"github.com/fairlead/fairlead/test/scale"
 )
 
 // printed is nil when the agent's log has a line with every one of the words.
@@ -96,7 +97,7 @@ func TestIdentityClonedDataDir(t *testing.T) {
 		a.start()
 	}
 	f.eventually(10*time.Second, "three joined", f.agreed(f.agents[:3]...))
-	<-time.After(6 * time.Second) // what runs for five periods counts as the original
+	lasts(scale.Bound(6*time.Second, 10*time.Second)) // what runs for five periods counts as the original
 	if err := os.CopyFS(clone.dir, os.DirFS(f.agents[2].dir)); err != nil {
 		t.Fatal(err)
 	}

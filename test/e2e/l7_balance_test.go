@@ -21,7 +21,8 @@ func TestL7Distribution(t *testing.T) {
 	names := map[int]string{}
 	for i := range instances {
 		names[i] = fmt.Sprint("d", i)
-		one.runs(instancePort+1+i, names[i])
+		// Long beside what a busy machine adds: who looks at latencies sees all alike.
+		one.runs(instancePort+1+i, names[i], "--after", "20ms")
 	}
 	cases := []struct {
 		balance string
@@ -46,8 +47,10 @@ func TestL7Distribution(t *testing.T) {
 	n := scale.N(3000)
 	for i, c := range cases {
 		t.Run(fmt.Sprintf("%s %v", c.balance, c.weights), func(t *testing.T) {
+			t.Parallel()
 			// An instance that a busy machine made slow gets less of those that look
-			// at the load, and should. Such a time passes; what is wrong stays so.
+			// at the load, and should; and chance has its own. Such a time passes;
+			// what is wrong stays so.
 			for attempt := 1; ; attempt++ {
 				count, err := one.counts(name(i), n)
 				if err != nil {
@@ -58,7 +61,7 @@ func TestL7Distribution(t *testing.T) {
 				if x <= bounds[len(c.weights)] {
 					return
 				}
-				if attempt == 3 || c.balance == "round-robin" || c.balance == "random" {
+				if attempt == 3 || c.balance == "round-robin" {
 					t.Fatalf("%v for weights %v is no such distribution", count, c.weights)
 				}
 			}

@@ -106,9 +106,9 @@ func nodeFails(t *testing.T, cluster *webs, keeps, gone *web, proxy *netns.Proce
 	}
 	t.Logf("%s: down after %v; known as dead %v later; last request sent %v after, %d requests lost on their way and tried elsewhere, %d connects in vain",
 		gone.name, down.Sub(begun).Round(time.Millisecond), dead.Sub(down).Round(time.Millisecond), last.Sub(begun).Round(time.Millisecond), tries, refused)
-	bound := down.Add(inFull(100*time.Millisecond, time.Second))
+	bound := down.Add(scale.Bound(100*time.Millisecond, 5*time.Second))
 	if cut {
-		bound = dead.Add(inFull(0, time.Second))
+		bound = dead.Add(scale.Bound(0, 5*time.Second))
 	}
 	if last.After(bound) {
 		t.Errorf("a request was sent to it %v after the fault, %v at most", last.Sub(begun), bound.Sub(begun))

@@ -42,7 +42,7 @@ func TestL7Idle(t *testing.T) {
 		return err
 	})
 
-	window, mostCPU := inFull(20*time.Second, 2*time.Second), 0.5 // percent of a core
+	window, mostCPU := scale.Bound(20*time.Second, 2*time.Second), 0.5 // percent of a core
 	if scale.Factor() < 1 {
 		mostCPU = 5
 	}

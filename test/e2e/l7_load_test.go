@@ -192,7 +192,7 @@ func (l *load) flows(n int) {
 	l.mu.Lock()
 	want := len(l.answers) + n
 	l.mu.Unlock()
-	netns.EventuallyNil(l.t, 2*patience, func() error {
+	eventually(l.t, 2*patience, func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if len(l.answers) < want {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +24,9 @@ func TestL7AgentKilledStandalone(t *testing.T) {
 		w.start()
 	}
 	cluster.eventually(30*time.Second, "all see all alive", cluster.agreed(cluster.agents...))
+	// An agent that is killed before it wrote down whom it met takes itself for the
+	// only one.
+	cluster.eventually(10*time.Second, "the peers files name all", cluster.remembered)
 	proxy := one.alone("--follow", "unix:"+one.socket())
 	cluster.eventually(30*time.Second, "the proxy that follows sends to both", one.reaches("n1", "n2"))
 
@@ -36,6 +40,19 @@ func TestL7AgentKilledStandalone(t *testing.T) {
 		}
 		one.start()
 		cluster.eventually(30*time.Second, "the agent is back", cluster.agreed(cluster.agents...))
+		// It may have to probe its own instance first.
+		cluster.eventually(30*time.Second, "the agent sends to both again", func() error {
+			by, err := one.endpoints("web")
+			for _, e := range by {
+				if !e.In {
+					return fmt.Errorf("%+v", e)
+				}
+			}
+			if err == nil && len(by) != 2 {
+				return fmt.Errorf("it has %v", by)
+			}
+			return err
+		})
 	}
 	// What changes after all that is seen.
 	two.proc.Signal(syscall.SIGTERM)

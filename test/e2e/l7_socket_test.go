@@ -186,7 +186,7 @@ func TestL7SocketsOverSnapshots(t *testing.T) {
 	took := time.Since(begun)
 	sockets.complete()
 	t.Logf("%d snapshots in %v; %d WebSockets echoed %d messages", updates, took.Round(time.Millisecond), len(sockets.sockets), sockets.echoed.Load())
-	if took > inFull(20*time.Second, time.Minute) {
+	if took > scale.Bound(20*time.Second, time.Minute) {
 		t.Errorf("the snapshots took %v", took)
 	}
 	lives(t, proxy)

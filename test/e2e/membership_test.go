@@ -84,11 +84,15 @@ func TestMembershipNewAddress(t *testing.T) {
 	f := newFleet(t, 5)
 	f.start()
 	mover := f.agents[4]
+	killed := time.Now()
 	mover.kill()
 	mover.node.SetAddr(netip.MustParseAddr("10.77.0.99"))
 	mover.start()
 	f.eventually(3*time.Second, "new address seen by all", f.agreed(f.agents...))
-	never(t, f.others(mover), mover.name, "died")
+	// A busy machine may have it away for so long that it is noticed.
+	if away := time.Since(killed); scale.Factor() >= 1 || away < 3*time.Second {
+		never(t, f.others(mover), mover.name, "died")
+	}
 }
 
 // TestMembershipPartition: two halves that could not see each other agree

@@ -123,7 +123,7 @@ func TestObserve(t *testing.T) {
 		t.Errorf("stats of a service that is not there: %v", err)
 	}
 	follower.Signal(syscall.SIGINT)
-	stopping, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	stopping, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if err := follower.Wait(stopping); err != nil || follower.ExitCode() != 0 {
 		t.Errorf("the follower ended with %v, exit code %d", err, follower.ExitCode())

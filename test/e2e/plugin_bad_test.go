@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/scale"
 )
 
 // TestPluginBadNeighbour: a bad plugin, asked for by its name, is one clear error
@@ -82,7 +83,7 @@ func TestPluginBadNeighbour(t *testing.T) {
 			if n := len(a.entries("plugin was lost")); n > 0 && test.flaw != "unconfigured" {
 				t.Errorf("plugins were lost: %v", a.entries("plugin was lost"))
 			}
-			if took := a.terminate(); took > 5*time.Second {
+			if took := a.terminate(); took > scale.Bound(5*time.Second, 20*time.Second) {
 				t.Errorf("the stop took %v", took)
 			}
 			if err := a.noProcess(); err != nil {

@@ -46,11 +46,12 @@ func TestPluginConflicts(t *testing.T) {
 			a.args = append(a.args, "--services", test.services)
 			a.install("fake", "fake")
 			a.start()
+			socket := a.socketOf(a.ready("fake", 1))
+			// The service that was registered first wins.
 			if test.elsewhere != "" {
 				other.args = []string{"--dataplane", "off", "--services", test.elsewhere, "--gossip.profile", "local", "--api.listen", "off"}
 				other.start()
 			}
-			socket := a.socketOf(a.ready("fake", 1))
 			a.eventually(5*time.Second, "the others are served", func() error {
 				p, err := planeAt(socket)
 				if err == nil && p.services != test.served {

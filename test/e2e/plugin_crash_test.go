@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/scale"
 )
 
 func kill(t *testing.T, pid int, s syscall.Signal) {
@@ -57,7 +59,7 @@ func TestPluginKilled(t *testing.T) {
 				kill(t, life.PID, syscall.SIGKILL)
 				life = a.ready("fake", nth)
 				is := a.served(a.socketOf(life))
-				if took := time.Since(begun); took > 1500*time.Millisecond {
+				if took := time.Since(begun); took > scale.Bound(1500*time.Millisecond, 15*time.Second) {
 					t.Errorf("it took %v, 1.5 s at most", took)
 				}
 				if keeps && is.Generation != was.Generation || is.Session != was.Session || !bytes.Equal(is.Digest, was.Digest) {
@@ -106,7 +108,7 @@ func TestPluginRestartsLeaveNothing(t *testing.T) {
 		}
 		return nil
 	})
-	if took := a.terminate(); took > 5*time.Second {
+	if took := a.terminate(); took > scale.Bound(5*time.Second, 20*time.Second) {
 		t.Errorf("the stop took %v", took)
 	}
 	if err := a.noProcess(); err != nil {
@@ -183,7 +185,7 @@ func TestPluginStopped(t *testing.T) {
 		life := a.ready("fake", 1)
 		a.served(a.socketOf(life))
 		kill(t, life.PID, syscall.SIGSTOP)
-		if took := a.terminate(); took > 5*time.Second {
+		if took := a.terminate(); took > scale.Bound(5*time.Second, 20*time.Second) {
 			t.Errorf("the stop took %v, 5 s at most", took)
 		} else {
 			t.Logf("the stop took %v", took)

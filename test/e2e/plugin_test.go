@@ -21,6 +21,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/dataplane/transfer"
+	"github.com/fairlead/fairlead/test/scale"
 )
 
 // webService is what the agents of these tests run: one service, one endpoint.
@@ -129,7 +130,7 @@ type plane struct {
 
 // planeAt asks a provider what it has.
 func planeAt(socket string) (plane, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), scale.Bound(2*time.Second, 10*time.Second))
 	defer cancel()
 	var p plane
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())

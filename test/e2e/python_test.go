@@ -45,7 +45,7 @@ func pythonPlane(t *testing.T) string {
 func startPython(t *testing.T, node *netns.Node, socket string) *netns.Process {
 	t.Helper()
 	p := node.Start(pythonPlane(t), []string{"--listen", "unix:" + socket}, "PYTHONDONTWRITEBYTECODE=1")
-	netns.EventuallyNil(t, 10*time.Second, func() error { _, err := planeAt(socket); return err }, "the data plane in Python serves")
+	eventually(t, 10*time.Second, func() error { _, err := planeAt(socket); return err }, "the data plane in Python serves")
 	return p
 }
 

@@ -13,10 +13,11 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/test/port"
 )
 
 // service is one that a proxy knows; all have the same backend.
@@ -130,7 +131,7 @@ func (b *bench) start(p proxy, cpu int, services []service) process {
 	t.Helper()
 	var last string
 	for range 3 { // someone else may take the port in between
-		at := freePort(t)
+		at := netip.MustParseAddrPort(port.Free(t))
 		dir, err := os.MkdirTemp(b.dir, "")
 		if err != nil {
 			t.Fatal(err)
@@ -193,17 +194,6 @@ func (b *bench) serving(at netip.AddrPort, host string, ended <-chan struct{}) b
 		}
 	}
 	return false
-}
-
-// freePort is an address on loopback that nobody listens at now.
-func freePort(t *testing.T) netip.AddrPort {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
 // pinned calls start on a thread that may run on one CPU only; a process that

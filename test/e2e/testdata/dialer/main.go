@@ -6,12 +6,15 @@
 //	BEGAN ENDED NAME        NAME answered
 //	BEGAN ENDED error: …    or not
 //
+// With -tls it makes a TLS connection, and NAME is that in the certificate.
+//
 // With -hold it connects once, then waits until the connection ends, which is
 // another such line. SIGUSR1 makes it ask once more over that connection.
 package main
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -25,16 +28,15 @@ import (
 	"time"
 )
 
-// limit is what a connect with its answer may take.
-const limit = 500 * time.Millisecond
-
 func main() {
 	to := flag.String("to", "", "address, IP:PORT")
 	rate := flag.Int("rate", 100, "connects a second")
+	secure := flag.Bool("tls", false, "ask who it is by TLS, whoever signed that")
 	hold := flag.Bool("hold", false, "connect once and hold the connection")
+	limit := flag.Duration("limit", 500*time.Millisecond, "what a connect with its answer may take")
 	flag.Parse()
 	if *hold {
-		holdOne(*to)
+		holdOne(*to, *limit)
 		return
 	}
 	var running sync.WaitGroup
@@ -48,7 +50,7 @@ func main() {
 			running.Wait()
 			return
 		case <-tick.C:
-			running.Go(func() { once(*to) })
+			running.Go(func() { once(*to, *limit, *secure) })
 		}
 	}
 }
@@ -61,7 +63,7 @@ func tell(began time.Time, what string, err error) {
 	fmt.Printf("%d %d %s\n", began.UnixNano(), time.Now().UnixNano(), what)
 }
 
-func once(to string) {
+func once(to string, limit time.Duration, secure bool) {
 	began := time.Now()
 	conn, err := net.DialTimeout("tcp", to, limit)
 	if err != nil {
@@ -73,8 +75,22 @@ func once(to string) {
 		tell(began, "", err)
 		return
 	}
-	name, err := ask(conn, bufio.NewReader(conn))
+	var name string
+	if secure {
+		name, err = shake(conn)
+	} else {
+		name, err = ask(conn, bufio.NewReader(conn))
+	}
 	tell(began, name, err)
+}
+
+// shake makes the connection one by TLS and reads who is there.
+func shake(conn net.Conn) (string, error) {
+	c := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err := c.Handshake(); err != nil {
+		return "", err
+	}
+	return c.ConnectionState().PeerCertificates[0].Subject.CommonName, nil
 }
 
 // ask sends a GET and reads who answers.
@@ -91,7 +107,7 @@ func ask(conn net.Conn, answers *bufio.Reader) (string, error) {
 	return string(name), err
 }
 
-func holdOne(to string) {
+func holdOne(to string, limit time.Duration) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGUSR1)
 	began := time.Now()

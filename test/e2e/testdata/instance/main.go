@@ -45,8 +45,9 @@ func main() {
 	log := flag.String("log", "", "file to append to")
 	fault := flag.String("fault", faultNone, "what to do with a POST")
 	every := flag.Uint64("every", 1, "to each of so many")
+	after := flag.Duration("after", 0, "how long a GET takes")
 	flag.Parse()
-	s := &server{name: *name, fault: *fault, every: *every}
+	s := &server{name: *name, fault: *fault, every: *every, after: *after}
 	if err := s.run(*listen, *log); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -56,6 +57,7 @@ func main() {
 type server struct {
 	name, fault string
 	every       uint64
+	after       time.Duration
 	log         *os.File // nil: none
 	posts       atomic.Uint64
 }
@@ -71,7 +73,15 @@ func (s *server) run(listen, log string) error {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, s.name) })
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		if s.after > 0 {
+			select {
+			case <-time.After(s.after):
+			case <-r.Context().Done():
+			}
+		}
+		_, _ = io.WriteString(w, s.name)
+	})
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /echo", echo)
 	mux.HandleFunc("POST /", s.post)

@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+# What programs print is compared, and a locale that is not installed is warned of.
+export LC_ALL := C
 
 VERSION  := $(shell scripts/version.sh)
 LDFLAGS  := -X main.version=$(VERSION)
@@ -78,6 +80,11 @@ bench-l7: ## Measure the HTTP proxy beside nginx, HAProxy and ReverseProxy
 .PHONY: bench-l4
 bench-l4: setup ## Measure service addresses: connects, traffic, programming (as root; FAIRLEAD_BENCH_PART=nat or ebpf: that part only)
 	FAIRLEAD_BENCH_ROUNDS=$${FAIRLEAD_BENCH_ROUNDS:-21} go test -C test/bench -count=1 -timeout 30m -v ./l4
+
+.PHONY: bench-kv
+bench-kv: build ## Measure the store beside etcd, Debian's and the newest (FAIRLEAD_BENCH_PART=writes,failover: those parts only)
+	@scripts/setup.sh bench
+	FAIRLEAD_BENCH_ROUNDS=$${FAIRLEAD_BENCH_ROUNDS:-5} FAIRLEAD_BIN=$(CURDIR)/bin/fairlead go test -C test/bench -count=1 -timeout 60m -v ./kv
 
 .PHONY: cover
 cover: setup ## Measure coverage; fails below 80 % in any package but commands

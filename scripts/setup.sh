@@ -5,7 +5,7 @@
 #
 #   scripts/setup.sh            what make dev and make test need
 #   scripts/setup.sh generate   what make generate needs as well
-#   scripts/setup.sh bench      what make bench-l7 needs as well
+#   scripts/setup.sh bench      what make bench-l7 and make bench-kv need as well
 #
 # What is installed that is a service stays off.
 set -euo pipefail
@@ -41,7 +41,10 @@ need /usr/bin/python3 python3 "test/e2e runs the data plane in Python"
 need /usr/lib/python3/dist-packages/grpc python3-grpcio "test/e2e runs the data plane in Python"
 need /usr/lib/python3/dist-packages/google/protobuf python3-protobuf "test/e2e runs the data plane in Python"
 need etcdctl etcd-client "test/interop runs it on Fairlead"
-need etcd etcd-server "test/interop compares with it"
+need etcd etcd-server "test/interop compares with it, and test/e2e tests its own judges with it"
+need strace strace "test/e2e sees with it what is synced"
+need mkfs.ext4 e2fsprogs "test/e2e makes disks that are full or hang"
+need fsfreeze util-linux "test/e2e makes disks that hang"
 if [[ ${1:-} == generate ]]; then
 	need protoc protobuf-compiler "make generate compiles the .proto files"
 	need /usr/include/google/protobuf/timestamp.proto libprotobuf-dev "the .proto files import it"

@@ -188,10 +188,18 @@ func (r *Reporter) end(e Event, log *packageLog) {
 const closingLines = 24
 
 func (r *Reporter) failed(what string, output []string) {
+	// What processes under test logged is in the package's own report; here it would
+	// push out the few lines in which the test says what it missed.
+	output = slices.DeleteFunc(slices.Clone(output), isLog)
 	if len(output) > closingLines {
 		output = slices.Concat(output[:closingLines/2], []string{"...\n"}, output[len(output)-closingLines/2:])
 	}
 	r.Failures = append(r.Failures, what+"\n"+indent([]byte(strings.TrimRight(strings.Join(output, ""), "\n"))))
+}
+
+// isLog tells whether a line was written by slog's text handler, whatever stands before it.
+func isLog(line string) bool {
+	return strings.HasPrefix(strings.TrimSpace(line), "time=") && strings.Contains(line, " level=") && strings.Contains(line, " msg=")
 }
 
 // exceeded explains by how much a package overran its budget; "" if it did not.

@@ -61,11 +61,13 @@ func TestClosingLine(t *testing.T) {
 }
 
 // What is named at the end: the test that failed and not those around it, with
-// no more than the beginning and the end of what it said, and what no test accounts for.
+// no more than the beginning and the end of what it said itself, and what no test accounts
+// for.
 func TestReporterNamesFailures(t *testing.T) {
 	var events strings.Builder
 	for n := range 100 {
 		fmt.Fprintf(&events, `{"Action":"output","Package":"m/a","Test":"TestA/deep/er","Output":"line %d\n"}`+"\n", n)
+		events.WriteString(`{"Action":"output","Package":"m/a","Test":"TestA/deep/er","Output":"   time=12:00 level=INFO msg=left\n"}` + "\n")
 	}
 	events.WriteString(`
 {"Action":"fail","Package":"m/a","Test":"TestA/deep/er","Elapsed":0}

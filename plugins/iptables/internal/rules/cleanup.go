@@ -23,19 +23,20 @@ func Cleanup(found *Table, instance string, all, keepInert bool) ([]byte, []Item
 	var s script
 	var items []Item
 	tag := Tag(instance)
-	strangers := found.strangers()
+	goes := func(other string) bool { return all || other == tag }
+	strangers := found.strangers(goes)
 	inert := false
 	for _, c := range found.Chains {
 		if chainTag, ours := tagOf(c.Name); ours {
 			i := Item{Object: "chain " + c.Name, Tag: chainTag, Goes: true}
 			switch by, held := strangers[c.Name]; {
-			case !all && chainTag != tag:
+			case !goes(chainTag):
 				i.Goes, i.Why = false, "another instance's"
 			case held:
 				if len(c.Rules) > 0 {
 					s.fill(c.Name, "")
 				}
-				i.Goes, i.Why = false, fmt.Sprintf("emptied, but a rule of %s that is not ours leads to it: remove that rule first", by)
+				i.Goes, i.Why = false, fmt.Sprintf("emptied, but a rule of %s that stays leads to it: remove that rule first", by)
 			default:
 				s.remove(c.Name)
 			}
@@ -49,7 +50,7 @@ func Cleanup(found *Table, instance string, all, keepInert bool) ([]byte, []Item
 			}
 			i := Item{Object: fmt.Sprintf("rule of %s: %s", c.Name, r.Spec), Tag: o.tag, Goes: true, Inert: o.inert}
 			switch {
-			case !all && o.tag != tag:
+			case !goes(o.tag):
 				i.Goes, i.Why = false, "another instance's"
 			case keepInert && o.inert && o.tag == tag && !inert:
 				inert = true

@@ -13,19 +13,20 @@ type owner struct {
 
 func ownerOf(r Rule) (owner, bool) {
 	tag, inert, ok := tagOfComment(remark(r.Spec))
-	return owner{tag, inert}, ok
+	return owner{tag, inert && target(r.Spec) == ""}, ok
 }
 
-// strangers are the chains of ours to which a rule leads that is not ours, each with
-// that rule's chain. They cannot be removed.
-func (t *Table) strangers() map[string]string {
+// strangers are the chains of ours to which a rule leads that stays when the chains and
+// rules of the tags that go do, each with that rule's chain. They cannot be removed.
+func (t *Table) strangers(goes func(tag string) bool) map[string]string {
 	held := make(map[string]string)
 	for _, c := range t.Chains {
-		if _, ours := tagOf(c.Name); ours {
+		tag, chainOurs := tagOf(c.Name)
+		if chainOurs && goes(tag) {
 			continue
 		}
 		for _, r := range c.Rules {
-			if _, ours := ownerOf(r); ours {
+			if o, ours := ownerOf(r); ours && !chainOurs && goes(o.tag) {
 				continue
 			}
 			to := target(r.Spec)

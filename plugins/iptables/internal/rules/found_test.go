@@ -213,6 +213,34 @@ func TestHeldChain(t *testing.T) {
 	}
 }
 
+// TestChainHeldByAnother: a rule that stays holds a chain also if it is of another
+// instance, or has a comment that reads like an option.
+func TestChainHeldByAnother(t *testing.T) {
+	plan := Build(IPv4, slices.Values(fleet(2, spreads["all over a pool"])), fleetOptions(), nil)
+	left := chainPrefix + plan.tag + "-" + hash("left", "over")
+	other := Tag("another")
+	for name, rule := range map[string]string{
+		"chain":   "-A " + rootName(other, out) + " -j " + left,
+		"comment": "-A OUTPUT -m comment --comment " + comment(other) + " -j " + left,
+		"option":  "-A OUTPUT -m comment --comment -j -j " + left,
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKernel()
+			apply(t, k, Repair(must(Parse(nil)), plan))
+			apply(t, k, []byte("*nat\n:"+left+" - [0:0]\n:"+rootName(other, out)+" - [0:0]\n-A "+left+" -j RETURN\n"+rule+"\nCOMMIT\n"))
+			apply(t, k, Repair(must(Parse([]byte(k.save()))), plan))
+			text, items := Cleanup(must(Parse([]byte(k.save()))), "i1", false, false)
+			apply(t, k, text)
+			if i := slices.IndexFunc(items, func(i Item) bool { return i.Object == "chain "+left }); i < 0 || items[i].Goes {
+				t.Fatalf("items %+v", items)
+			}
+			if c := k.chains[left]; c == nil || len(c.rules) > 0 {
+				t.Fatalf("left is\n%s", k.save())
+			}
+		})
+	}
+}
+
 // TestTally adds up the counters of an endpoint's rules.
 func TestTally(t *testing.T) {
 	svc := plain(1, netip.MustParseAddrPort("10.200.0.1:80"), 20)
@@ -256,7 +284,8 @@ func only(text string, words ...string) string {
 }
 
 // FuzzParse: no text makes the parser fall over, what it accepts it accepts again as
-// it prints it, and where the model of the kernel takes the table a repair works.
+// it prints it, and where the model of the kernel takes the table a repair works, and
+// a cleanup, after which another finds nothing to do.
 func FuzzParse(f *testing.F) {
 	plan := Build(IPv4, slices.Values(fleet(3, spreads["all over a pool"])), fleetOptions(), nil)
 	k := newKernel()
@@ -265,6 +294,8 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte(k.save()))
 	f.Add([]byte(foreign[IPv4]))
+	f.Add([]byte("*nat\n:0 0\n-A 0 --dport 1\nCOMMIT"))                                                  // a rule without a protocol
+	f.Add([]byte("*nat\n:0 0\n-A 0 -m comment --comment -j -j " + rootName(plan.tag, out) + "\nCOMMIT")) // no such chain
 	f.Add([]byte("# x\n*nat\n:PREROUTING ACCEPT [1:2]\n[3:4] -A PREROUTING -m comment --comment \"fairlead-" + plan.tag + "\" -j ACCEPT\nCOMMIT\n"))
 	f.Fuzz(func(t *testing.T, save []byte) {
 		table, err := Parse(save)
@@ -277,7 +308,6 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%v\n%s\nread again:\n%s", err, printed, again)
 		}
 		Drift(table, plan)
-		Cleanup(table, "i1", true, true)
 		stands := newKernel()
 		if stands.load(table) != nil {
 			return // a rule that the model does not know
@@ -289,6 +319,21 @@ func FuzzParse(f *testing.F) {
 		}
 		if drift := Drift(must(Parse([]byte(stands.save()))), plan); drift != nil {
 			t.Fatalf("after the repair: %q\n%s", drift, stands.save())
+		}
+		for _, all := range []bool{false, true} {
+			for _, keepInert := range []bool{false, true} {
+				cleaned := newKernel()
+				if err := cleaned.load(table); err != nil {
+					t.Fatal(err)
+				}
+				text, _ := Cleanup(table, "i1", all, keepInert)
+				if err := cleaned.restore(text); err != nil {
+					t.Fatalf("%v\n%s", err, text)
+				}
+				if again, _ := Cleanup(must(Parse([]byte(cleaned.save()))), "i1", all, keepInert); again != nil {
+					t.Fatalf("cleaned up twice:\n%s", again)
+				}
+			}
 		}
 	})
 }

@@ -108,6 +108,8 @@ func (k *kernel) declare(name string) error {
 	switch {
 	case len(name) == 0 || len(name) > 28:
 		return errors.New("chain name too long (must be under 29 chars)")
+	case strings.ContainsAny(name[:1], "-!"):
+		return errors.New("chain name cannot start with - or !")
 	case c == nil:
 		k.chains[name] = &kernelChain{name: name}
 		return nil
@@ -233,8 +235,10 @@ func parseKernelRule(spec string) (*kernelRule, error) {
 	for len(w) > 0 {
 		option := w[0]
 		w = w[1:]
+		missing := false
 		value := func() string {
 			if len(w) == 0 {
+				missing = true
 				return ""
 			}
 			v := w[0]
@@ -257,7 +261,7 @@ func parseKernelRule(spec string) (*kernelRule, error) {
 		case option == "-m":
 			r.matches = append(r.matches, kernelMatch{name: value(), high: 0xffff})
 			m = &r.matches[len(r.matches)-1]
-		case option == "--dport" && in == r.protocol, option == "--ctorigdstport" && in == "conntrack":
+		case option == "--dport" && (in == "tcp" || in == "udp") && in == r.protocol, option == "--ctorigdstport" && in == "conntrack":
 			m.low, m.high, err = parsePorts(value())
 		case option == "--ctstate" && in == "conntrack":
 			if value() != "DNAT" {
@@ -286,6 +290,8 @@ func parseKernelRule(spec string) (*kernelRule, error) {
 		case (option == "--reap" || option == "--rsource") && in == "recent":
 		case option == "--comment" && in == "comment":
 			value()
+		case (option == "-j" || option == "-g") && (r.to != "" || r.verdict != ""):
+			err = errors.New("multiple targets")
 		case option == "-j":
 			r.verdict = value()
 			if !slices.Contains([]string{"DNAT", "SNAT", "REDIRECT", "MASQUERADE", "RETURN", "ACCEPT"}, r.verdict) {
@@ -309,6 +315,9 @@ func parseKernelRule(spec string) (*kernelRule, error) {
 		case option == "--random-fully" && r.verdict == "MASQUERADE":
 		default:
 			err = fmt.Errorf("unknown option %q", option)
+		}
+		if missing {
+			return nil, fmt.Errorf("option %q requires an argument", option)
 		}
 		if err != nil {
 			return nil, err

@@ -76,7 +76,7 @@ func (p *Plan) compareJumps(found *Table, yield func(string, func(*script)) bool
 }
 
 func (p *Plan) compareChains(found *Table, yield func(string, func(*script)) bool) bool {
-	strangers := found.strangers()
+	strangers := found.strangers(func(tag string) bool { return tag == p.tag })
 	planned := p.all()
 	for _, c := range found.Chains {
 		tag, ours := tagOf(c.Name)

@@ -157,16 +157,26 @@ func sameRule(a, b string) bool {
 	return slices.Equal(x, y)
 }
 
-// target is the chain, or what else, that a rule leads to.
-func target(spec string) string { return after(spec, "-j", "-g") }
+// target is the chain, or what else, that a rule leads to. What begins like another
+// option is none, as no chain's name does: there -j is what some option is given.
+func target(spec string) string {
+	list, _ := words(spec)
+	for i := 1; i < len(list); i++ {
+		if (list[i-1] == "-j" || list[i-1] == "-g") && !strings.HasPrefix(list[i], "-") && !strings.HasPrefix(list[i], "!") {
+			return list[i]
+		}
+	}
+	return ""
+}
 
 // remark is a rule's comment.
 func remark(spec string) string { return after(spec, "--comment") }
 
-func after(spec string, options ...string) string {
+// after is the word that follows an option.
+func after(spec, option string) string {
 	list, _ := words(spec)
 	for i := 1; i < len(list); i++ {
-		if slices.Contains(options, list[i-1]) {
+		if list[i-1] == option {
 			return list[i]
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -358,17 +359,29 @@ func (l *storeLoad) mark() int64 {
 func (f *storeFleet) same(revision int64) error {
 	var of []uint32
 	for _, n := range f.nodes {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		r, err := pb.NewMaintenanceClient(n.conn).HashKV(ctx, &pb.HashKVRequest{Revision: revision})
-		cancel()
+		hash, err := n.hashAt(revision)
 		if err != nil {
 			return fmt.Errorf("%s: hash at %d: %w", n.name, revision, err)
 		}
-		if of = append(of, r.Hash); r.Hash != of[0] {
+		if of = append(of, hash); hash != of[0] {
 			return fmt.Errorf("servers differ at revision %d: %x", revision, of)
 		}
 	}
 	return nil
+}
+
+// hashAt returns the hash of the server's state at a revision, once it has come to that:
+// an agent that passes calls on may ask another server than the one its watches show.
+func (n *storeNode) hashAt(revision int64) (uint32, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for {
+		r, err := pb.NewMaintenanceClient(n.conn).HashKV(ctx, &pb.HashKVRequest{Revision: revision})
+		if rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCFutureRev) {
+			return r.GetHash(), err
+		}
+		lasts(10 * time.Millisecond)
+	}
 }
 
 // holds is nil when the server holds exactly a state.

@@ -317,7 +317,7 @@ func TestKeepAliveOverLeaderChange(t *testing.T) {
 	c := client(t, set.endpoints[:3]...)
 	kept := map[string]<-chan *clientv3.LeaseKeepAliveResponse{}
 	for name, c := range map[string]*clientv3.Client{"of three": c, "no server": client(t, set.endpoints[3])} {
-		granted, err := c.Grant(ctx, 3)
+		granted, err := c.Grant(ctx, 6) // the library gives it up when it has not heard of it for so long
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +342,7 @@ func TestKeepAliveOverLeaderChange(t *testing.T) {
 	}
 	set.agents[leader].end(syscall.SIGKILL)
 	for name, kept := range kept {
-		for range 6 { // one each second: twice the lease's time
+		for range 6 { // one each two seconds: twice the lease's time
 			if r := <-kept; r == nil {
 				t.Fatalf("%s: the lease ended while another leader was elected", name)
 			}

@@ -373,6 +373,7 @@ func (r *running) want(lines ...string) {
 func TestEtcdctlWatch(t *testing.T) {
 	run := func(t *testing.T, endpoints []string) {
 		c := &cluster{endpoints: endpoints}
+		etcdctl(t, c.endpoint(), "", "del", "w/", "--prefix") // what another test left
 		m := regexp.MustCompile(`"revision":(\d+)`).FindStringSubmatch(etcdctl(t, c.endpoint(), "", "put", "w/x", "1", "-w", "json"))
 		if m == nil {
 			t.Fatal("a put has no revision")

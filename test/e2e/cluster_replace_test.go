@@ -170,9 +170,7 @@ func TestClusterRolls(t *testing.T) {
 	c.up(c.servers[3:]...)
 	for _, goes := range c.servers[:3] {
 		id := goes.raftID()
-		if err := c.others[0].system("leaving/"+id, ""); err != nil {
-			t.Fatal(err)
-		}
+		c.eventually(10*time.Second, "it is written that "+goes.name+" leaves", func() error { return c.others[0].system("leaving/"+id, "") })
 		c.eventually(30*time.Second, "another one has the place of "+goes.name, func() error {
 			r, err := pb.NewClusterClient(c.others[0].conn).MemberList(t.Context(), &pb.MemberListRequest{})
 			for _, m := range r.GetMembers() {

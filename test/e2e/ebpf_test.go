@@ -166,9 +166,9 @@ func TestEBPFKilled(t *testing.T) {
 	load := l.dials("--to", vipOfWeb, "--rate", "500")
 	load.answers(a, "a", "b")
 	for range scale.N(20) {
-		was := len(load.dials())
+		was, lives := len(load.dials()), len(a.entries("plugin is ready"))
 		kill(t, plane.PID, syscall.SIGKILL)
-		plane = l.runsWeb(len(a.entries("plugin is ready")) + 1)
+		plane = l.runsWeb(lives + 1)
 		a.kill()
 		if err := os.Remove(a.socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)

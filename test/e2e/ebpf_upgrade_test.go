@@ -96,8 +96,9 @@ func TestEBPFUpgraded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		lives := len(a.entries("plugin is ready"))
 		kill(t, plane.PID, syscall.SIGKILL)
-		plane = l.runsWeb(len(a.entries("plugin is ready")) + 1)
+		plane = l.runsWeb(lives + 1)
 		want := fmt.Sprintf("layout-%d-", versions[i])
 		a.eventually(20*time.Second, "the maps of the new layout, and no others", func() error {
 			now := l.layouts()

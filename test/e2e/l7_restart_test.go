@@ -35,9 +35,8 @@ func TestL7AgentKilledStandalone(t *testing.T) {
 		load.flows(webRate / 2)
 		one.kill()
 		load.flows(2 * webRate)
-		if err := one.reaches("n1", "n2")(); err != nil {
-			t.Fatalf("without its agent: %v", err)
-		}
+		// Who answers late on a busy machine is left out for a moment.
+		cluster.eventually(10*time.Second, "without its agent the proxy sends to both", one.reaches("n1", "n2"))
 		one.start()
 		cluster.eventually(30*time.Second, "the agent is back", cluster.agreed(cluster.agents...))
 		// It may have to probe its own instance first.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -256,8 +257,21 @@ func notInEnum(word, enum string) string {
 // badText refuses what cannot be a name, a path or an address and would garble
 // a log or a terminal.
 func badText(s string) string {
+	if why := notUTF8(s); why != "" {
+		return why
+	}
 	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
 		return fmt.Sprintf("holds the control character %q at byte %d; remove it", s[i], i)
+	}
+	return ""
+}
+
+// notUTF8 refuses what a variable or a flag can hold, but neither YAML nor JSON.
+func notUTF8(s string) string {
+	for i, r := range s {
+		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\ufffd") {
+			return fmt.Sprintf("is not UTF-8 from byte %d on; write it in UTF-8", i)
+		}
 	}
 	return ""
 }

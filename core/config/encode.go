@@ -97,9 +97,14 @@ func structNode(v reflect.Value) *yaml.Node {
 	return n
 }
 
-// textNode is a string for sure: the encoder quotes what would read otherwise.
+// textNode is a string for sure: the encoder quotes what would read otherwise. It
+// would write several lines as a block, in which a first tab is no text to a reader.
 func textNode(s string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+	if strings.Contains(s, "\n") && strings.HasPrefix(strings.TrimLeft(s, " \n"), "\t") {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return n
 }
 
 // formatFloat keeps a float a float for the next reader: 3.0, not 3.

@@ -37,6 +37,9 @@ func FuzzLoad(f *testing.F) {
 	f.Add("plugins: {a: {b: [1.5, .5, 1e3, '', {c: d}]}}", "FAIRLEAD_PLUGINS={a: {b: 1}}", "")
 	f.Add("a: &a [*a]\n<<: {b: c}\n? [x]\n: y", "FAIRLEAD_CLUSTER_JOIN=,,a,", "- {port: 1, name: a}")
 	f.Add("\ufeffnode:\n\tname: a\n---\n", "FAIRLEAD_VIP_POOLS=10.0.0.0/8,::/0", "\x00")
+	f.Add("plugins: {a: {b: \"\\t\\n\"}}", "FAIRLEAD_PLUGIN_A_C=\t\n", "")
+	f.Add("", "FAIRLEAD_PLUGIN_A_B=\xff", "")
+	f.Add("", "FAIRLEAD_CLUSTER_SECRET_FILE=\xff", "")
 	f.Fuzz(func(t *testing.T, file, environ, services string) {
 		set := pflag.NewFlagSet("agent", pflag.ContinueOnError)
 		RegisterFlags(set)

@@ -98,6 +98,10 @@ func (l *loader) setPluginVariable(rest, text string, origin Origin) {
 		l.failf("", origin, "does not name a plugin's setting; the form is FAIRLEAD_PLUGIN_<NAME>_<KEY>, such as FAIRLEAD_PLUGIN_L7_LISTEN")
 		return
 	}
+	if why := notUTF8(text); why != "" {
+		l.failf("plugins."+name+"."+setting, origin, "%s", why)
+		return
+	}
 	if l.cfg.Plugins[name] == nil {
 		l.cfg.Plugins[name] = map[string]any{}
 	}

@@ -18,7 +18,7 @@ func TestL7BadInput(t *testing.T) {
 	t.Parallel()
 	cluster := newWebs(t, 1)
 	one := cluster.hosts[0]
-	one.settings["first_byte_timeout"] = "1s"
+	one.settings["first_byte_timeout"] = "3s" // a machine may stand still for a second or two
 	backends := map[string]string{
 		"status":   "HTTP/1.1 abc OK\r\nContent-Length: 2\r\n\r\nok",
 		"short":    "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nonly this",

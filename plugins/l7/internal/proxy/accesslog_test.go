@@ -31,8 +31,11 @@ func FuzzLine(f *testing.F) {
 		if err := json.Unmarshal(line, &got); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
-		if want := strings.ToValidUTF8(path, "\ufffd"); len(path) < textBytes && strings.ToValidUTF8(got["path"].(string), "") != got["path"] && want != got["path"] {
-			t.Errorf("path %q became %q", path, got["path"])
+		for key, text := range map[string]string{"method": method, "host": host, "path": path, "id": id} {
+			want := string([]rune(text)) // each byte that is not UTF-8 is U+FFFD
+			if len(text) <= textBytes && got[key] != want {
+				t.Errorf("%s %q became %q", key, text, got[key])
+			}
 		}
 	})
 }

@@ -113,9 +113,12 @@ func TestClusterStorm(t *testing.T) {
 	l := c.load(300, 0.6)
 	c.calm(group)
 	faults := c.faults()
-	order := rand.Perm(len(faults))
+	var order []int
 	for i := range scale.N(6 * len(faults)) {
-		f := faults[order[i%len(order)]]
+		if i%len(faults) == 0 {
+			order = rand.Perm(len(faults))
+		}
+		f := faults[order[i%len(faults)]]
 		t.Logf("%d: %s", i, f.what)
 		f.do()
 		c.calm(group)

@@ -73,9 +73,9 @@ func TestPluginConflicts(t *testing.T) {
 				}
 				return nil
 			})
-			if err := a.printed(append([]string{`"WARN"`, test.refused, test.reason}, test.message...)...); err != nil {
-				t.Error(err)
-			}
+			a.eventually(5*time.Second, "it is in the log", func() error {
+				return a.printed(append([]string{`"WARN"`, test.refused, test.reason}, test.message...)...)
+			})
 			if output, err := a.run("plugin", "list"); err != nil {
 				t.Errorf("%v: %s", err, output)
 			} else {

@@ -39,12 +39,13 @@ type exchange struct {
 	head    outbound
 
 	// What tries share.
-	tried  [mostTries]*balance.Endpoint
+	tried  [mostTries + 1]*balance.Endpoint // the last may be one of those before: see mayGoBack
 	tries  int
-	at     *endpoint // of the last try
-	upload *upload   // nil: no body, or not begun
-	begun  bool      // a byte of an answer was passed on, or of the body was read
-	paid   bool      // the budget has paid for the next try
+	slow   *balance.Endpoint // the last one that was not waited for; nil: there is none to go back to
+	at     *endpoint         // of the last try
+	upload *upload           // nil: no body, or not begun
+	begun  bool              // a byte of an answer was passed on, or of the body was read
+	paid   bool              // the budget has paid for the next try
 	answer relay
 
 	// What the log says.

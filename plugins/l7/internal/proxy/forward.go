@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/backend"
@@ -21,7 +22,7 @@ type failure struct {
 }
 
 // forward tries endpoints until one answers, as far as trying again is safe,
-// allowed by the budget, and there is another one.
+// allowed by the budget, and there is another one, or one that was only slow.
 func (x *exchange) forward() {
 	now := x.target.endpoints.Load()
 	if now == nil || now.pool.Len() == 0 {
@@ -34,8 +35,8 @@ func (x *exchange) forward() {
 		choice.Hash = balance.HashAddr(x.head.peer)
 	}
 	var last *failure
-	for x.tries < mostTries {
-		choice.Tried = x.tried[:x.tries]
+tries:
+	for x.tries < len(x.tried) {
 		lease, ok := now.pool.Pick(time.Now(), globalRandom{}, choice)
 		if !ok {
 			break
@@ -47,8 +48,17 @@ func (x *exchange) forward() {
 			return
 		}
 		// The endpoints may be others by now.
-		if now = x.target.endpoints.Load(); now == nil || !last.again || !x.mayTryAgain(now, last.unsent) {
+		if now = x.target.endpoints.Load(); now == nil || !last.again {
 			break
+		}
+		slow := x.slow
+		switch tried := x.tried[:x.tries]; {
+		case x.mayTryAgain(now, last.unsent):
+			choice.Tried = tried
+		case x.mayGoBack(now):
+			choice.Tried = slices.DeleteFunc(slices.Clone(tried), func(e *balance.Endpoint) bool { return e == slow })
+		default:
+			break tries
 		}
 		x.series.retries.inc(last.reason)
 	}
@@ -74,9 +84,20 @@ func (x *exchange) mayTryAgain(now *endpoints, unsent bool) bool {
 	if !x.another(now) {
 		return false
 	}
-	if unsent {
-		return true
-	}
+	return unsent || x.pay(now)
+}
+
+// mayGoBack reports whether the request may go once more, and however many tries there
+// were, to the endpoint that was too slow for its try: those that it was given up for
+// failed, so it is the best there is. This time it is waited for.
+func (x *exchange) mayGoBack(now *endpoints) bool {
+	slow := x.slow
+	x.slow = nil
+	return slow != nil && now.of[slow] != nil && x.pay(now)
+}
+
+// pay has the budget pay for a try, unless it has.
+func (x *exchange) pay(now *endpoints) bool {
 	if x.paid {
 		x.paid = false
 		return true
@@ -327,7 +348,7 @@ func (x *exchange) abandon(c *backend.Conn, lease balance.Lease) *failure {
 	x.answer.unwatch()
 	c.Discard()
 	x.eject(lease)
-	x.paid = true
+	x.paid, x.slow = true, lease.Endpoint
 	return &failure{reason: ReasonNoFirstByte, err: context.DeadlineExceeded, again: true}
 }
 
@@ -371,5 +392,5 @@ func (x *exchange) fail(f *failure) {
 	case reasonNothingSent:
 		f.reason = ReasonBackendReset
 	}
-	x.refuse(status, f.reason, fmt.Sprintf("the service %s did not answer: %s after %d of at most %d tries", x.target.name, f.reason, x.tries, x.options.tries+1))
+	x.refuse(status, f.reason, fmt.Sprintf("the service %s did not answer: %s after %d of at most %d tries", x.target.name, f.reason, x.tries, max(x.tries, x.options.tries+1)))
 }

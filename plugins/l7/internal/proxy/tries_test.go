@@ -89,6 +89,37 @@ func TestSilentEndpointIsAbandoned(t *testing.T) {
 	}
 }
 
+// An endpoint that was given up because it is slow is asked again, and waited for, if
+// the one in its place fails.
+func TestSlowEndpointIsBetterThanNone(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &http.Server{Handler: http.HandlerFunc(ok), ReadHeaderTimeout: await.Patience}
+	go func() { _ = other.Serve(l) }()
+	defer other.Close()
+	var got atomic.Int64
+	slow := server(t, func(w http.ResponseWriter, r *http.Request) {
+		if got.Add(1) == 1 {
+			_ = other.Close()
+			<-r.Context().Done() // it is given up
+			return
+		}
+		fmt.Fprint(w, "slow")
+	})
+	w := newWorld(t, func(o *options) { o.try = time.Second }, l.Addr().String(), slow)
+	for got.Load() == 0 {
+		if answer, _ := w.get("/", ""); answer.StatusCode != http.StatusOK {
+			t.Fatalf("status %d", answer.StatusCode)
+		}
+	}
+	if n := got.Load(); n != 2 {
+		t.Errorf("the slow endpoint got %d requests, want 2", n)
+	}
+	w.logged(`"tries":3`, `"status":200`)
+}
+
 func TestSilentEndpointIsWaitedForWhereNobodyElseIs(t *testing.T) {
 	var got atomic.Int64
 	w := newWorld(t, func(o *options) { o.try, o.firstByte = 20*time.Millisecond, 300*time.Millisecond }, silent(t, &got))

@@ -245,6 +245,9 @@ func (s servers) await(ctx context.Context, h *server.Server, m server.Member, t
 		case <-look.C:
 		case <-h.Changed():
 		case <-h.Done():
+			if s.agent.storage.part.Gone(ctx, h, m.ID) {
+				continue // it ended for that
+			}
 			return refuse(api.ErrRefused, "the server of this agent ended: ask another how the removal of %s goes%s", called(m), s.others())
 		case <-ctx.Done():
 			return ctx.Err()

@@ -29,7 +29,7 @@ type PartConfig struct {
 	// block. Required with a Port.
 	Announce func(*record.Server)
 	// Serving is told of each server once it is a member of its group, and of nil before
-	// it is closed. Optional.
+	// it is closed or as soon as it knows that it is a member no more. Optional.
 	Serving func(*Server)
 	// Lacks says what the servers lack of what is aimed at, as this one knows it while
 	// it leads: control.Controller's Why. Optional.
@@ -58,6 +58,7 @@ type Part struct {
 	// The goroutine's:
 	known      bool // own says which server this node is
 	serving    bool // the server was told of
+	removed    bool // the server knows that it is a member no more
 	odd        bool // it is in a group that the formation did not wait for; that was said
 	own        Identity
 	doubt      *doubt // nil: there is none whether this node may begin
@@ -70,8 +71,8 @@ type Part struct {
 }
 
 const (
-	// formEvery is how often a node looks around that is no server yet: several times
-	// in the formation's Retry. A server does so each lookEvery.
+	// formEvery is how often a node looks around that is no server yet, or no more:
+	// several times in the formation's Retry. A server does so each lookEvery.
 	formEvery = 100 * time.Millisecond
 	lookEvery = time.Second
 	// messagesAtOnce bounds the messages that wait; others are sent again.
@@ -172,7 +173,7 @@ func (p *Part) open(id Identity) error {
 	if err != nil {
 		return err
 	}
-	p.known, p.own = true, s.identity
+	p.known, p.own, p.removed = true, s.identity, false
 	p.mu.Lock()
 	p.server = s
 	p.mu.Unlock()
@@ -188,6 +189,22 @@ func (p *Part) serve() {
 	}
 }
 
+// withdraw takes back that a server serves once it knows that it was removed: clients
+// would wait there for a leader that speaks to it no more.
+func (p *Part) withdraw(s *Server) {
+	if p.serving && !s.isMember() && !s.votes() {
+		p.removed = true
+		p.unserve()
+	}
+}
+
+func (p *Part) unserve() {
+	if p.serving {
+		p.serving = false
+		p.cfg.Serving(nil)
+	}
+}
+
 // shut closes the server.
 func (p *Part) shut(ctx context.Context) {
 	p.mu.Lock()
@@ -197,10 +214,7 @@ func (p *Part) shut(ctx context.Context) {
 	if s == nil {
 		return
 	}
-	if p.serving {
-		p.serving = false
-		p.cfg.Serving(nil)
-	}
+	p.unserve()
 	s.Close(ctx)
 }
 
@@ -208,7 +222,7 @@ func (p *Part) run(ctx context.Context) {
 	defer close(p.ended)
 	for {
 		pause := time.NewTimer(lookEvery)
-		if !p.known && (p.formation != nil || p.doubt != nil) {
+		if p.removed || !p.known && (p.formation != nil || p.doubt != nil) {
 			pause.Reset(formEvery)
 		}
 		var changed, done <-chan struct{}
@@ -261,6 +275,7 @@ func (p *Part) step(ctx context.Context, now time.Time) {
 	}
 	if s := p.Server(); s != nil {
 		s.nudge()
+		p.withdraw(s)
 		p.serve()
 		p.noteAdded(now, s)
 		if p.formation != nil && s.identity.Begun {
@@ -396,11 +411,12 @@ func (p *Part) begin(id Identity) error {
 }
 
 // lostAfter is how long a server is without a leader, in election timeouts, before
-// it asks whether it was removed, and again each so long.
+// it asks whether it was removed, and again each so long. One that knows asks at once,
+// as often as it looks around, until it is not needed any more.
 const lostAfter = 4
 
-// settle finds out whether this server was removed while it was away: then nobody
-// speaks to it any more, and it begins anew under a new id.
+// settle finds out whether this server was removed, maybe while it was away: then
+// nobody speaks to it any more, and it begins anew under a new id.
 func (p *Part) settle(ctx context.Context, now time.Time, s *Server, near []Neighbour) {
 	if s.Err() != nil || len(s.identity.Set) > 0 || p.relay == nil || p.departs.Load() {
 		return
@@ -415,6 +431,9 @@ func (p *Part) settle(ctx context.Context, now time.Time, s *Server, near []Neig
 		p.leaderless = now
 	}
 	patience := lostAfter * s.cfg.ElectionTimeout
+	if p.removed {
+		patience = 0
+	}
 	if now.Sub(p.leaderless) < patience || now.Sub(p.lookedAt) < patience {
 		return
 	}
@@ -422,7 +441,7 @@ func (p *Part) settle(ctx context.Context, now time.Time, s *Server, near []Neig
 	if _, unneeded := s.Retired(s.ID()); !unneeded && !p.calls.retired(ctx, s.identity, near) {
 		return
 	}
-	p.cfg.Log.Warn("this server was removed while it was away, or was replaced: it begins anew as another", "id", formatID(s.ID()))
+	p.cfg.Log.Warn("this server was removed, or was replaced: it begins anew as another", "id", formatID(s.ID()))
 	p.shut(ctx)
 	if err := p.renew(s.identity); err != nil {
 		p.cfg.Log.Error("this node is no server any more", "error", err)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,6 +296,40 @@ func TestTwoThatWereRemoved(t *testing.T) {
 			s := p.Server()
 			return s != nil && s.ID() != ids[p] && s.Identity().Cluster == group
 		})
+	}
+}
+
+// A server that is removed while it runs knows it: clients are answered by others at
+// once, and not when it has been without a leader for long, and it is another server
+// soon.
+func TestRemovedWhileItRuns(t *testing.T) {
+	nodes := partNodes(t, 4, 3)
+	withdrawn := make([]atomic.Bool, len(nodes))
+	for i, p := range nodes {
+		p.ElectionTimeout = 2 * time.Second
+		p.Serving = func(s *Server) { withdrawn[i].Store(s == nil) }
+		if i == 3 {
+			p.Expect = 0
+		}
+		p.start()
+	}
+	for _, p := range nodes {
+		await.For(t, p.Node+" to know the group", func() bool { return p.Server() != nil })
+	}
+	led(t, nodes)
+	spare := nodes[3].Server().ID()
+	change(t, nodes, replica.Change{AddLearners: []uint64{spare}})
+	i := slices.IndexFunc(nodes[:3], func(p *partNode) bool { return !p.leads() })
+	id := nodes[i].Server().ID()
+	change(t, nodes, replica.Change{Promote: []uint64{spare}, Remove: []uint64{id}})
+	begun := time.Now()
+	await.For(t, "clients to be answered by others", withdrawn[i].Load)
+	await.For(t, nodes[i].Node+" to be another server", func() bool {
+		s := nodes[i].Server()
+		return s != nil && s.ID() != id
+	})
+	if took := time.Since(begun); took > lostAfter*nodes[i].ElectionTimeout/2 {
+		t.Errorf("it took %v", took)
 	}
 }
 

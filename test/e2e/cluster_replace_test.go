@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -195,6 +196,50 @@ func TestClusterRolls(t *testing.T) {
 		t.Errorf("the group is %s, %v, and was %s", now, err, group)
 	}
 	c.endOn(l, c.servers[3:]...)
+}
+
+// TestClusterRemoves: a server is removed while it runs, the one that leads too. Clients
+// of its own agent are answered on, by others, and it is one more server that waits.
+func TestClusterRemoves(t *testing.T) {
+	t.Parallel()
+	waitsAtMost := scale.Bound(time.Second, 10*time.Second)
+	c := newCluster(t, 4, 0, 3)
+	c.up(c.servers...)
+	c.formed(c.servers...)
+	all := c.nodes
+	for trial := range scale.N(20) {
+		c.nodes = all
+		leader := c.leader(c.servers...)
+		goes := leader
+		for trial%2 == 1 && (goes == leader || goes.learns(leader) == nil) {
+			goes = c.servers[rand.IntN(len(c.servers))]
+		}
+		c.nodes = []*storeNode{goes}
+		// A history begins with nothing.
+		if _, err := goes.kv().DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte(storePrefix), RangeEnd: []byte("load0")}); err != nil {
+			t.Fatal(err)
+		}
+		l := c.load(100, 1) // it reads nothing: that may be old, each time at another server
+		l.writesOn()
+		id, began := goes.raftID(), time.Now()
+		out, err := goes.run("raft", "remove", goes.name)
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		c.eventually(30*time.Second, "it is another server", func() error {
+			if goes.raftID() == id {
+				return errNotYet
+			}
+			return goes.learns(c.servers[(slices.Index(c.servers, goes)+1)%len(c.servers)])
+		})
+		l.writesOn()
+		gap := l.longestWait(began)
+		t.Logf("no write waited for more than %v", gap)
+		if gap > waitsAtMost {
+			t.Errorf("writes stood still for %v, want %v at most", gap, waitsAtMost)
+		}
+		c.endOn(l, all...)
+	}
 }
 
 // longestWait returns the longest time since a moment in which no write was

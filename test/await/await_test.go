@@ -1,6 +1,8 @@
 package await
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -66,5 +68,38 @@ func TestLateConditionIsAskedOnceMore(t *testing.T) {
 	}
 	if said := watch(t, func(t testing.TB) { Within(t, time.Millisecond, "it", slow) }); strings.Contains(said, "not") {
 		t.Errorf("failed with %q", said)
+	}
+}
+
+// What fails is measured again if the host stood still meanwhile, and not for ever.
+func TestSteadily(t *testing.T) {
+	for name, c := range map[string]struct {
+		stood        time.Duration
+		fails, tries int
+		said         string
+	}{
+		"right at once":      {0, 0, 1, ""},
+		"wrong":              {10 * time.Millisecond, 1, 1, "too late"},
+		"right at the third": {time.Second, 2, 3, ""},
+		"always wrong":       {time.Second, 9, 3, "too late"},
+	} {
+		tries := 0
+		measure := func() error {
+			if tries++; tries <= c.fails {
+				return errors.New("too late")
+			}
+			return nil
+		}
+		stood := func(context.Context) func() time.Duration { return func() time.Duration { return c.stood } }
+		said := watch(t, func(t testing.TB) { steadily(t, measure, stood) })
+		if said != c.said || tries != c.tries {
+			t.Errorf("%s: %d tries, failed with %q", name, tries, said)
+		}
+	}
+	longest := standstill(t.Context())
+	begun := time.Now()
+	For(t, "some time to pass", func() bool { return time.Since(begun) > 20*time.Millisecond })
+	if got := longest(); got <= 0 || got > time.Since(begun) {
+		t.Errorf("it stood still for %v of %v", got, time.Since(begun))
 	}
 }

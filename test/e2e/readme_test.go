@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -132,7 +133,7 @@ func TestReadme(t *testing.T) {
 			r.startDev()
 		case "make demo":
 			r.holdMake("demo", "bin/fairlead demo")
-			r.runSteadily(step{"bin/fairlead demo --duration 5s", s.output})
+			await.Steadily(r.t, func() error { return r.once(step{"bin/fairlead demo --duration 5s", s.output}) })
 		default:
 			r.run(s)
 		}
@@ -257,49 +258,6 @@ func (r *reader) run(s step) {
 		r.eventually(s.command, once)
 	} else if err := once(); err != nil {
 		r.t.Fatal(err)
-	}
-}
-
-// runSteadily does one step that measures time, and does it again if it failed while
-// the host stood still: then nobody was answered in time.
-func (r *reader) runSteadily(s step) {
-	r.t.Helper()
-	for attempt := 1; ; attempt++ {
-		stood := standstill()
-		err := r.once(s)
-		longest := stood()
-		if err == nil {
-			return
-		}
-		if attempt == 3 || longest < 300*time.Millisecond {
-			r.t.Fatal(err)
-		}
-		r.t.Logf("again, as the host stood still for %v: %v", longest, err)
-	}
-}
-
-// standstill watches this host, until its result is asked for the longest time in which
-// nothing ran.
-func standstill() (longest func() time.Duration) {
-	end, found := make(chan struct{}), make(chan time.Duration)
-	go func() {
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		most, last := time.Duration(0), time.Now()
-		for {
-			select {
-			case <-tick.C:
-			case <-end:
-				found <- most
-				return
-			}
-			now := time.Now()
-			most, last = max(most, now.Sub(last)), now
-		}
-	}()
-	return func() time.Duration {
-		close(end)
-		return <-found
 	}
 }
 

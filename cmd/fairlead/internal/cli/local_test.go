@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -397,23 +398,47 @@ func TestDevSaysWhyItDoesNotStart(t *testing.T) {
 // full, and never too short for what is to be seen.
 func demoTime() string { return strconv.Itoa(max(5, scale.N(30))) + "s" }
 
-// checkDemo holds a demo to what it promises.
-func checkDemo(t *testing.T, text, failure string) (d demoJSON) {
+// runDemo runs a demo, and holds it to what it promises.
+func runDemo(t *testing.T, failure string, args ...string) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(text), &d); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
+	await.Steadily(t, func() error {
+		demo, dir := newDemo(t), short.Dir(t)
+		t.Setenv("TMPDIR", dir)
+		demo.setenv("TMPDIR=" + dir)
+		code := demo.run(append([]string{"demo", "--duration", demoTime(), "-o", "json"}, args...)...)
+		if strings.Contains(demo.err.String(), "the kernel gives none to user") {
+			t.Skip(demo.err.String())
+		}
+		if code != 0 {
+			return fmt.Errorf("exit code %d: %s\n%s", code, demo.err.String(), demo.out.String())
+		}
+		var d demoJSON
+		if err := json.Unmarshal([]byte(demo.out.String()), &d); err != nil {
+			return fmt.Errorf("%w: %s", err, demo.out.String())
+		}
+		awaitEnd(t, d.Cluster.pids())
+		leavesNothing(t)
+		if err := d.keeps(failure); err != nil {
+			return fmt.Errorf("%w: %s", err, demo.out.String())
+		}
+		return nil
+	})
+}
+
+// keeps is nil if the demo kept what it promises.
+func (d *demoJSON) keeps(failure string) (err error) {
+	wrong := func(format string, args ...any) { err = errors.Join(err, fmt.Errorf(format, args...)) }
 	at := map[string]float64{}
 	for _, s := range d.TimeLine {
 		at[s.Transition+s.Observer] = s.Seconds
 	}
 	for _, want := range []string{failure, "diedn1", "diedn2", "endpoint gonen1"} {
 		if _, ok := at[want]; !ok {
-			t.Errorf("the time line lacks %q: %s", want, text)
+			wrong("the time line lacks %q", want)
 		}
 	}
 	if d.Errors != 0 || d.Rate < 200 || d.Requests < 1000 {
-		t.Errorf("%d errors of %d requests, %g a second: %s", d.Errors, d.Requests, d.Rate, text)
+		wrong("%d errors of %d requests, %g a second", d.Errors, d.Requests, d.Rate)
 	}
 	var answers, again uint64
 	for _, a := range d.Answers {
@@ -422,54 +447,30 @@ func checkDemo(t *testing.T, text, failure string) (d demoJSON) {
 			again += *a.Counted - a.Answers
 		}
 		if a.Answers == 0 || (a.Counted == nil) != (a.Node == "n3") {
-			t.Errorf("%+v", a)
+			wrong("%+v", a)
 		}
 	}
 	if answers != uint64(d.Requests) {
-		t.Errorf("%d answers to %d requests", answers, d.Requests)
+		wrong("%d answers to %d requests", answers, d.Requests)
 	}
 	// A try that a busy survivor let wait counts as one at the victim.
 	if d.LastSent != nil && again == 0 {
 		if limit := map[string]float64{"killed": 0.1, "cut off": at["diedn1"]}[failure]; *d.LastSent > limit+d.Resolution {
-			t.Errorf("the last request was sent to it %g s after the failure, want %g at most, read %g s late or less: %s", *d.LastSent, limit, d.Resolution, text)
+			wrong("the last request was sent to it %g s after the failure, want %g at most, read %g s late or less", *d.LastSent, limit, d.Resolution)
 		}
 	}
-	return d
+	return err
 }
 
-func TestDemo(t *testing.T) {
-	demo := newDemo(t)
-	t.Setenv("TMPDIR", short.Dir(t))
-	if code := demo.run("demo", "--duration", demoTime(), "-o", "json"); code != 0 {
-		t.Fatalf("exit code %d: %s\n%s", code, demo.err.String(), demo.out.String())
-	}
-	d := checkDemo(t, demo.out.String(), "killed")
-	awaitEnd(t, d.Cluster.pids())
-	leavesNothing(t)
-}
+func TestDemo(t *testing.T) { runDemo(t, "killed") }
+
+func TestDemoCut(t *testing.T) { runDemo(t, "cut off", "--mode", "cut") }
 
 func leavesNothing(t *testing.T) {
 	t.Helper()
 	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) != 0 {
 		t.Errorf("%d things left in the temporary directory, %v", len(left), err)
 	}
-}
-
-func TestDemoCut(t *testing.T) {
-	demo := newDemo(t)
-	dir := short.Dir(t)
-	t.Setenv("TMPDIR", dir)
-	demo.setenv("TMPDIR=" + dir)
-	code := demo.run("demo", "--mode", "cut", "--duration", demoTime(), "-o", "json")
-	if strings.Contains(demo.err.String(), "the kernel gives none to user") {
-		t.Skip(demo.err.String())
-	}
-	if code != 0 {
-		t.Fatalf("exit code %d: %s\n%s", code, demo.err.String(), demo.out.String())
-	}
-	d := checkDemo(t, demo.out.String(), "cut off")
-	awaitEnd(t, d.Cluster.pids())
-	leavesNothing(t)
 }
 
 // As text it is a time line and figures; an error is exit code 1.

@@ -51,14 +51,20 @@ tries:
 		if now = x.target.endpoints.Load(); now == nil || !last.again {
 			break
 		}
-		slow := x.slow
-		switch tried := x.tried[:x.tries]; {
-		case x.mayTryAgain(now, last.unsent):
+		slow, tried := x.slow, x.tried[:x.tries]
+		switch {
+		case x.another(now):
 			choice.Tried = tried
 		case x.mayGoBack(now):
 			choice.Tried = slices.DeleteFunc(slices.Clone(tried), func(e *balance.Endpoint) bool { return e == slow })
 		default:
 			break tries
+		}
+		// A try that was not sent costs nothing: the budget keeps backends from getting
+		// a multiple of their load. What was paid for it, if the request was sent
+		// before, pays for the next one.
+		if !last.unsent && !x.pay(now) {
+			break
 		}
 		x.series.retries.inc(last.reason)
 	}
@@ -76,24 +82,13 @@ func (x *exchange) unavailable() {
 	x.refuse(http.StatusServiceUnavailable, ReasonNoEndpoint, "the service "+x.target.name+" has no endpoint")
 }
 
-// mayTryAgain reports whether one more try is left, there is another endpoint
-// for it, and the budget allows it; it is taken from there. A request that was
-// not sent costs nothing: the budget keeps backends from getting a multiple of
-// their load, and this one is sent for the first time.
-func (x *exchange) mayTryAgain(now *endpoints, unsent bool) bool {
-	if !x.another(now) {
-		return false
-	}
-	return unsent || x.pay(now)
-}
-
 // mayGoBack reports whether the request may go once more, and however many tries there
 // were, to the endpoint that was too slow for its try: those that it was given up for
 // failed, so it is the best there is. This time it is waited for.
 func (x *exchange) mayGoBack(now *endpoints) bool {
 	slow := x.slow
 	x.slow = nil
-	return slow != nil && now.of[slow] != nil && x.pay(now)
+	return slow != nil && now.of[slow] != nil
 }
 
 // pay has the budget pay for a try, unless it has.

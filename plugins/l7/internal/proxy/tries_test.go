@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/plugins/l7/internal/balance"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
@@ -90,34 +91,77 @@ func TestSilentEndpointIsAbandoned(t *testing.T) {
 }
 
 // An endpoint that was given up because it is slow is asked again, and waited for, if
-// the one in its place fails.
+// the one in its place fails. The budget pays for what is sent, and only for that.
 func TestSlowEndpointIsBetterThanNone(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		name    string
+		resets  bool // the other one, that takes the request; else it refuses connects
+		tokens  int
+		want    int // status
+		refused float64
+	}{
+		{"the other one refuses", false, 1, http.StatusOK, 0},
+		{"the other one resets", true, 2, http.StatusOK, 0},
+		{"the other one resets, and nothing is left of the budget", true, 1, http.StatusBadGateway, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got atomic.Int64 // by the slow one
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := &http.Server{ReadHeaderTimeout: await.Patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got.Load() == 0 {
+					ok(w, r)
+				} else if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+					_ = conn.(*net.TCPConn).SetLinger(0)
+					_ = conn.Close()
+				}
+			})}
+			other.SetKeepAlivesEnabled(false)
+			go func() { _ = other.Serve(l) }()
+			defer other.Close()
+			var budget atomic.Pointer[balance.Budget]
+			slow := server(t, func(w http.ResponseWriter, r *http.Request) {
+				if got.Add(1) > 1 {
+					fmt.Fprint(w, "slow")
+					return
+				}
+				for budget.Load().Retry(time.Now()) {
+				}
+				for range c.tokens {
+					budget.Load().Request()
+				}
+				if !c.resets {
+					_ = other.Close()
+				}
+				<-r.Context().Done() // it is given up
+			})
+			w := newWorld(t, func(o *options) { o.try = time.Second }, l.Addr().String(), slow)
+			s := settings.Default()
+			s.Retry.Budget, s.Retry.Floor = 100, 0 // a token for each request
+			w.proxy.registry.Configure(balanceOf(s))
+			budget.Store(w.proxy.targets[key("web")].endpoints.Load().pool.Budget())
+
+			status := http.StatusOK
+			for got.Load() == 0 && status == http.StatusOK {
+				answer, _ := w.get("/", "")
+				status = answer.StatusCode
+			}
+			if status != c.want {
+				t.Errorf("status %d, want %d", status, c.want)
+			}
+			if n := w.metric("fairlead_l7_retries_refused_total"); n != c.refused {
+				t.Errorf("the budget refused %v tries, want %v", n, c.refused)
+			}
+			if c.want == http.StatusOK {
+				w.logged(`"tries":3`, `"status":200`)
+				if n := got.Load(); n != 2 {
+					t.Errorf("the slow endpoint got %d requests, want 2", n)
+				}
+			}
+		})
 	}
-	other := &http.Server{Handler: http.HandlerFunc(ok), ReadHeaderTimeout: await.Patience}
-	go func() { _ = other.Serve(l) }()
-	defer other.Close()
-	var got atomic.Int64
-	slow := server(t, func(w http.ResponseWriter, r *http.Request) {
-		if got.Add(1) == 1 {
-			_ = other.Close()
-			<-r.Context().Done() // it is given up
-			return
-		}
-		fmt.Fprint(w, "slow")
-	})
-	w := newWorld(t, func(o *options) { o.try = time.Second }, l.Addr().String(), slow)
-	for got.Load() == 0 {
-		if answer, _ := w.get("/", ""); answer.StatusCode != http.StatusOK {
-			t.Fatalf("status %d", answer.StatusCode)
-		}
-	}
-	if n := got.Load(); n != 2 {
-		t.Errorf("the slow endpoint got %d requests, want 2", n)
-	}
-	w.logged(`"tries":3`, `"status":200`)
 }
 
 func TestSilentEndpointIsWaitedForWhereNobodyElseIs(t *testing.T) {

@@ -31,7 +31,7 @@ func (h *Host) lead() {
 			ctx, cancel := context.WithCancel(context.Background())
 			go func() {
 				defer cancel()
-				h.awaitOther(state)
+				h.awaitOther(ctx, state)
 			}()
 			h.reign(ctx, state.Term)
 			cancel()
@@ -46,8 +46,8 @@ func (h *Host) lead() {
 	}
 }
 
-// awaitOther returns when the state is another one, or the server ends.
-func (h *Host) awaitOther(than replica.State) {
+// awaitOther returns when the state is another one, or ctx or the server ends.
+func (h *Host) awaitOther(ctx context.Context, than replica.State) {
 	for {
 		changed := h.Changed() // first: what changes from here on is noticed
 		if h.State() != than {
@@ -56,6 +56,8 @@ func (h *Host) awaitOther(than replica.State) {
 		select {
 		case <-changed:
 		case <-h.stop:
+			return
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -279,7 +281,7 @@ func (h *Host) lease(ctx context.Context, q Question) (time.Duration, bool, erro
 		case state.Leads():
 			a, err = h.Answer(ctx, h.cfg.ID, q)
 		case state.Leader != 0:
-			a, err = h.cfg.Transport.Ask(ctx, state.Leader, q)
+			a, err = h.askLeader(ctx, state, q)
 		}
 		if err == nil {
 			return a.TTL, a.TTL >= 0, nil
@@ -293,4 +295,16 @@ func (h *Host) lease(ctx context.Context, q Question) (time.Duration, bool, erro
 			return 0, false, fmt.Errorf("raft: the leader does not answer about the lease: %w", errors.Join(err, ctx.Err()))
 		}
 	}
+}
+
+// askLeader asks the leader of a state as long as that is the state: one that hangs says
+// nothing, and a lease may end while it is waited for, although another one leads.
+func (h *Host) askLeader(ctx context.Context, state replica.State, q Question) (Answer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		h.awaitOther(ctx, state)
+	}()
+	return h.cfg.Transport.Ask(ctx, state.Leader, q)
 }

@@ -215,6 +215,9 @@ func (l *loopState) ready() {
 			h.note()
 			h.metrics.state(*rd.State)
 			l.announce()
+			if rd.State.Leader != 0 {
+				l.readers.led()
+			}
 			h.cfg.Log.Debug("raft state", "term", rd.State.Term, "leader", rd.State.Leader, "role", rd.State.Role.String())
 		}
 	}

@@ -106,6 +106,15 @@ func (r *readers) tick() {
 	}
 }
 
+// led asks anew when another server leads, or leads again: what the one before was asked
+// may never be answered.
+func (r *readers) led() {
+	if r.read != 0 {
+		r.h.replica.ForgetRead(r.read)
+		r.ask()
+	}
+}
+
 // awaited returns the reads that somebody waits for.
 func awaited(all []reading) []reading {
 	return slices.DeleteFunc(all, func(r reading) bool { return r.ctx.Err() != nil })

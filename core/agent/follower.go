@@ -83,7 +83,7 @@ func (a *Agent) nobody() string {
 	if a.storage.keeper == nil {
 		return "this agent is no server of the store, and without cluster.secret_file it cannot ask one"
 	}
-	return "no server of the store is known: gossip names none yet, and raft.peers is empty"
+	return "no live server of the store is known: gossip names none, and raft.peers is empty"
 }
 
 // ownSource is what a server of this agent has.

@@ -133,7 +133,11 @@ func (u *upstream) failed(err error) error {
 	if !gone(err) || rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(rpctypes.ErrGRPCStopped) || etcd.NotDone(err) {
 		return err
 	}
-	return unavailable(fmt.Sprintf("server %s of the store, at %s, went away: %s", u.Name, u.Address, describe(err)))
+	why := describe(err)
+	if u.left.Load() {
+		why = "it is dead as gossip has it, or no server any more"
+	}
+	return unavailable(fmt.Sprintf("server %s of the store, at %s, went away: %s", u.Name, u.Address, why))
 }
 
 // final says the end of a call that failed: what the client itself ended, what its

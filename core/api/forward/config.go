@@ -42,9 +42,12 @@ const (
 	// requestTimeout bounds a call of a client that names no time. A server has its
 	// own, which is shorter.
 	requestTimeout = 8 * time.Second
+	// lookTime is how often it is looked whether calls are under way at one that is no
+	// server any more.
+	lookTime = 500 * time.Millisecond
 )
 
-var errNoServers = errors.New("no server of the store is known: gossip names none yet, and raft.peers is empty; `fairlead raft status` says what is waited for")
+var errNoServers = errors.New("no live server of the store is known: gossip names none, and raft.peers is empty; `fairlead raft status` says what is waited for")
 
 // Forwarder passes calls on.
 type Forwarder struct {
@@ -56,7 +59,7 @@ type Forwarder struct {
 
 var _ etcd.Backend = (*Forwarder)(nil)
 
-// New returns a forwarder, which connects to nobody before there is a call.
+// New returns a forwarder, to be stopped, which connects to nobody before there is a call.
 func New(cfg Config) (*Forwarder, error) {
 	if cfg.Servers == nil || cfg.Dial == nil || cfg.Log == nil {
 		return nil, errors.New("forward: Servers, Dial and Log are required")
@@ -67,6 +70,7 @@ func New(cfg Config) (*Forwarder, error) {
 	f := &Forwarder{cfg: cfg}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.ring = ring{cfg: &f.cfg, ctx: f.ctx}
+	f.ring.running.Go(f.ring.look)
 	return f, nil
 }
 

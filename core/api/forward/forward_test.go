@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -316,6 +317,61 @@ func TestServersChange(t *testing.T) {
 	w.know(b)
 	if w.at(a, b) != b {
 		t.Error("calls go where no server is any more")
+	}
+}
+
+// What waits for a server that answers no more, and breaks no connection either, ends when
+// gossip has it dead: reads go to another one.
+func TestADeadServerIsNotWaitedFor(t *testing.T) {
+	a, b := newNode(t, 1, "n1"), newNode(t, 2, "n2")
+	w := newWorld(t, a, b)
+	first := w.at(a, b)
+	second := other(first, a, b)
+	watch := w.watching("k")
+	arrived := make(chan struct{}, 2)
+	hold := func(ctx context.Context, _ string) { arrived <- struct{}{}; <-ctx.Done() }
+	first.hold.Store(&hold)
+	read, written := make(chan error, 1), make(chan error, 1)
+	go func() {
+		r, err := w.get("k")
+		if err == nil && r.Header.MemberId != second.store.ID() {
+			err = fmt.Errorf("%v answered", r.Header)
+		}
+		read <- err
+	}()
+	go func() {
+		_, err := w.put("k")
+		written <- err
+	}()
+	<-arrived
+	<-arrived
+	w.know() // who hears nobody does not know who is dead
+	w.ring.leave()
+	select {
+	case err := <-read:
+		t.Fatal(err)
+	case err := <-written:
+		t.Fatal(err)
+	default:
+	}
+	w.know(second)
+	if err := <-read; err != nil {
+		t.Errorf("a read: %v", err)
+	}
+	_, err := watch.Recv()
+	for what, err := range map[string]error{"a write that nobody knows of": <-written, "a watch": err} {
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), first.Address) || !strings.Contains(err.Error(), "dead") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if n := second.puts.Load(); n != 0 {
+		t.Errorf("the write was made again %d times", n)
+	}
+	// It is back.
+	first.hold.Store(nil)
+	w.know(first)
+	if w.at(a, b) != first {
+		t.Error("who answers?")
 	}
 }
 

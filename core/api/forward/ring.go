@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -35,13 +36,14 @@ type ring struct {
 	said     bool     // it was logged
 	closed   bool
 	all      map[*upstream]bool // that are not closed
-	searches sync.WaitGroup
+	running  sync.WaitGroup
 }
 
 // upstream is a connection to a server.
 type upstream struct {
 	Server
 	conn *grpc.ClientConn
+	left atomic.Bool // it is no server any more, and its calls were ended for that
 
 	// Of the ring's mutex.
 	uses       int
@@ -148,7 +150,53 @@ func (r *ring) close() {
 		r.settle(u)
 	}
 	r.mu.Unlock()
-	r.searches.Wait()
+	r.running.Wait()
+}
+
+// look ends calls and streams at those that are no servers any more, as far as is known,
+// while others are. One that stands still or whose host is gone does not end them, nor
+// does TCP for long, and gossip has it dead before that.
+func (r *ring) look() {
+	tick := time.NewTicker(lookTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.leave()
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *ring) leave() {
+	if !r.used() {
+		return
+	}
+	servers := r.cfg.Servers()
+	if len(servers) == 0 {
+		return // it may be that this node hears nobody
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for u := range r.all {
+		if u.uses > 0 && !slices.Contains(servers, u.Server) {
+			u.left.Store(true)
+			_ = u.conn.Close() // it is closed in any case
+		}
+	}
+}
+
+// used reports whether calls or streams are under way.
+func (r *ring) used() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for u := range r.all {
+		if u.uses > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // search looks for a server, in the background: whoever waits for it may give up.
@@ -159,7 +207,7 @@ func (r *ring) search(servers []Server) {
 	if old != nil {
 		old.uses++ // it stays open meanwhile
 	}
-	r.searches.Go(func() {
+	r.running.Go(func() {
 		defer close(done)
 		found, err := r.find(servers, old)
 		r.mu.Lock()

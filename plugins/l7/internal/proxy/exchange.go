@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/fairlead/fairlead/plugins/l7/internal/balance"
 	"github.com/fairlead/fairlead/plugins/l7/internal/http1"
 	"github.com/fairlead/fairlead/plugins/l7/internal/route"
@@ -100,7 +98,7 @@ func (x *exchange) accept() bool {
 	}
 	x.head.hops++
 
-	if why := badRequestLine(r); why != "" {
+	if why := badHTTP2(r); why != "" {
 		return x.refuse(http.StatusBadRequest, ReasonBadRequest, why)
 	}
 	target, err := route.ParseTarget(r.RequestURI)
@@ -125,25 +123,6 @@ func (x *exchange) accept() bool {
 		}
 	}
 	return x.find(path) && x.upgrade()
-}
-
-// badRequestLine says why method and target of a request cannot be written as a
-// line, "" if they can. HTTP/2 has no such line, and net/http lets blanks pass
-// there: "GET /admin HTTP/1.1" would be a method. The requests of HTTP/1 were
-// checked by http1.
-func badRequestLine(r *http.Request) string {
-	if r.ProtoMajor < 2 {
-		return ""
-	}
-	if !httpguts.ValidHeaderFieldName(r.Method) { // a token, as a method is
-		return "the method is no token"
-	}
-	for i := range len(r.RequestURI) {
-		if c := r.RequestURI[i]; c <= ' ' || c >= 0x7f {
-			return "a byte in the target that has to be escaped"
-		}
-	}
-	return ""
 }
 
 // client finds out who asks.

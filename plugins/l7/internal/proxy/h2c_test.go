@@ -124,8 +124,9 @@ func (w *world) serveHTTP2() {
 }
 
 // HTTP/2 has no request line, so blanks in a method or a query must not get into
-// the one that the backend reads.
-func TestHTTP2CannotWriteTheRequestLine(t *testing.T) {
+// the one that the backend reads. Nor may a head name two hosts or two lengths, of
+// which a proxy in front may have read the other one.
+func TestHTTP2CannotBeReadInTwoWays(t *testing.T) {
 	var got atomic.Int64
 	w := newWorld(t, nil, raw(t, func(c *net.TCPConn, r *bufio.Reader) {
 		if _, err := readHead(r); err == nil {
@@ -134,28 +135,42 @@ func TestHTTP2CannotWriteTheRequestLine(t *testing.T) {
 		}
 	}))
 	w.serveHTTP2()
-	for name, c := range map[string]struct{ method, path string }{
-		"method with a target": {"GET /admin HTTP/1.1", "/"},
-		"method of no token":   {"GE(T", "/"},
-		"blank in the path":    {"GET", "/ HTTP/1.1"},
-		"blank in the query":   {"GET", "/?a HTTP/1.1"},
-		"bytes in the query":   {"GET", "/?\xff"},
+	type fields = [][2]string
+	for name, c := range map[string]struct {
+		method, path string
+		fields       fields
+	}{
+		"method with a target": {"GET /admin HTTP/1.1", "/", nil},
+		"method of no token":   {"GE(T", "/", nil},
+		"blank in the path":    {"GET", "/ HTTP/1.1", nil},
+		"blank in the query":   {"GET", "/?a HTTP/1.1", nil},
+		"bytes in the query":   {"GET", "/?\xff", nil},
+		"URL":                  {"GET", "http://other.example/", nil},
+		"another Host":         {"GET", "/", fields{{"host", "other.example"}}},
+		"no valid Host":        {"GET", "/", fields{{"host", "web,web"}}},
+		"two Hosts":            {"GET", "/", fields{{"host", "web"}, {"host", "web"}}},
+		"two lengths":          {"GET", "/", fields{{"content-length", "0"}, {"content-length", "5"}}},
 	} {
-		if status := w.askHTTP2(c.method, c.path); status != "400" {
+		if status := w.askHTTP2(c.method, c.path, c.fields...); status != "400" {
 			t.Errorf("%s: status %q", name, status)
 		}
 	}
 	if n := got.Load(); n > 0 {
 		t.Errorf("%d of them reached the backend", n)
 	}
-	if status := w.askHTTP2("GET", "/?a%20b"); status != "200" {
-		t.Errorf("status %q of a proper one", status)
+	for _, proper := range []string{"web", "WEB.:80"} {
+		if status := w.askHTTP2("GET", "/?a%20b", [2]string{"host", proper}, [2]string{"content-length", "0"}); status != "200" {
+			t.Errorf("status %q of a proper one, with the Host %s", status, proper)
+		}
+	}
+	if status := w.askHTTP2("OPTIONS", "*"); status != "200" {
+		t.Errorf("status %q of OPTIONS *", status)
 	}
 }
 
 // askHTTP2 sends a request that no client of net/http would, and returns the
 // status of the answer.
-func (w *world) askHTTP2(method, path string) string {
+func (w *world) askHTTP2(method, path string, fields ...[2]string) string {
 	w.t.Helper()
 	c, r := w.dial()
 	_, _ = io.WriteString(c, http2.ClientPreface)
@@ -163,7 +178,7 @@ func (w *world) askHTTP2(method, path string) string {
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
-	for _, f := range [][2]string{{":method", method}, {":path", path}, {":scheme", "http"}, {":authority", "web"}} {
+	for _, f := range append([][2]string{{":method", method}, {":path", path}, {":scheme", "http"}, {":authority", "web"}}, fields...) {
 		_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
 	_ = framer.WriteSettings()

@@ -73,8 +73,11 @@ const (
 	// piece: it hashes it, and waits for its disk.
 	commitTimeout = 2 * time.Minute
 
+	// A lane waits so long for its next try, and the connection below it for its own. Both
+	// together are less than an election takes: who is back waits for the leader, and so
+	// do its clients.
 	firstRetry = 50 * time.Millisecond
-	lastRetry  = time.Second
+	lastRetry  = 300 * time.Millisecond
 )
 
 func (l *Limits) complete() error {

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fairlead/fairlead/plugins/l7/internal/balance"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
@@ -105,51 +104,42 @@ func TestSlowEndpointIsBetterThanNone(t *testing.T) {
 		{"the other one resets, and nothing is left of the budget", true, 1, http.StatusBadGateway, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var got atomic.Int64 // by the slow one
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
+			other := refusing(t)
+			if c.resets {
+				other = raw(t, func(c *net.TCPConn, r *bufio.Reader) {
+					_, _ = readHead(r)
+					_ = c.SetLinger(0)
+				})
 			}
-			other := &http.Server{ReadHeaderTimeout: await.Patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if got.Load() == 0 {
-					ok(w, r)
-				} else if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
-					_ = conn.(*net.TCPConn).SetLinger(0)
-					_ = conn.Close()
-				}
-			})}
-			other.SetKeepAlivesEnabled(false)
-			go func() { _ = other.Serve(l) }()
-			defer other.Close()
-			var budget atomic.Pointer[balance.Budget]
+			var begun atomic.Bool
+			var got atomic.Int64 // since then
 			slow := server(t, func(w http.ResponseWriter, r *http.Request) {
-				if got.Add(1) > 1 {
-					fmt.Fprint(w, "slow")
-					return
+				if begun.Load() && got.Add(1) == 1 {
+					<-r.Context().Done() // it is given up
 				}
-				for budget.Load().Retry(time.Now()) {
-				}
-				for range c.tokens {
-					budget.Load().Request()
-				}
-				if !c.resets {
-					_ = other.Close()
-				}
-				<-r.Context().Done() // it is given up
+				fmt.Fprint(w, "slow")
 			})
-			w := newWorld(t, func(o *options) { o.try = time.Second }, l.Addr().String(), slow)
+			w := newWorld(t, nil, other, slow)
 			s := settings.Default()
+			s.Ejection.First, s.Ejection.Most = time.Hour, time.Hour
 			s.Retry.Budget, s.Retry.Floor = 100, 0 // a token for each request
 			w.proxy.registry.Configure(balanceOf(s))
-			budget.Store(w.proxy.targets[key("web")].endpoints.Load().pool.Budget())
-
-			status := http.StatusOK
-			for got.Load() == 0 && status == http.StatusOK {
-				answer, _ := w.get("/", "")
-				status = answer.StatusCode
+			// As the other one is ejected, the slow one comes first.
+			await.For(t, "the other one to be left out", func() bool {
+				w.get("/", "")
+				return w.metric("fairlead_l7_failed_tries_total") > 0
+			})
+			budget := w.proxy.targets[key("web")].endpoints.Load().pool.Budget()
+			for budget.Retry(time.Now()) {
 			}
-			if status != c.want {
-				t.Errorf("status %d, want %d", status, c.want)
+			for range c.tokens - 1 { // the request brings one itself
+				budget.Request()
+			}
+			w.adjust(func(o *options) { o.try = 20 * time.Millisecond })
+			begun.Store(true)
+
+			if answer, _ := w.get("/", ""); answer.StatusCode != c.want {
+				t.Errorf("status %d, want %d", answer.StatusCode, c.want)
 			}
 			if n := w.metric("fairlead_l7_retries_refused_total"); n != c.refused {
 				t.Errorf("the budget refused %v tries, want %v", n, c.refused)

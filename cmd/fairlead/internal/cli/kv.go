@@ -89,6 +89,10 @@ func inWords(c *client.Client, call string, err error) error {
 		return err
 	}
 	call = call[len("fairlead "):]
+	late := "the servers gave no answer in time, so it is not known whether this was done: read before you try again; see `fairlead raft status`"
+	if call == "kv get" {
+		late = "the servers gave no answer in time: most of the servers have to run and to reach each other, see `fairlead raft status`; with --serializable the asked one answers by itself"
+	}
 	for _, known := range []struct {
 		err   error
 		words string
@@ -103,7 +107,7 @@ func inWords(c *client.Client, call string, err error) error {
 		{rpctypes.ErrGRPCDuplicateKey, "the transaction writes a key twice"},
 		{rpctypes.ErrGRPCNoSpace, "the store is full, so nothing is written: delete keys, `fairlead kv compact` what was before, then `fairlead kv alarm disarm`; `fairlead raft status` tells whether a disk is full"},
 		{rpctypes.ErrGRPCNoLeader, "the servers have no leader now: most of them have to run and to reach each other; see `fairlead raft status`"},
-		{rpctypes.ErrGRPCTimeout, "the servers gave no answer in time, so it is not known whether this was done: read before you try again; see `fairlead raft status`"},
+		{rpctypes.ErrGRPCTimeout, late},
 	} {
 		if rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(known.err) {
 			return fmt.Errorf("%s: %s", call, known.words)
@@ -113,7 +117,7 @@ func inWords(c *client.Client, call string, err error) error {
 		return fmt.Errorf("%s: %s", call, rpctypes.ErrorDesc(err)) // nobody is there to ask, and why
 	}
 	if status.Code(err) == codes.DeadlineExceeded { // by this command's own clock: the agent still waits for the servers
-		return fmt.Errorf("%s: no answer in time, so it is not known whether this was done: read before you try again; see `fairlead raft status`: %w", call, context.DeadlineExceeded)
+		return fmt.Errorf("%s: %s: %w", call, late, context.DeadlineExceeded)
 	}
 	return c.Explain(call, err)
 }

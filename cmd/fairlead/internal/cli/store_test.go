@@ -347,6 +347,12 @@ func TestKVOfAStoreThatRefuses(t *testing.T) {
 			t.Errorf("%v: exit code %d, %q, want %q", fail, code, err, want)
 		}
 	}
+	// A read did nothing that could be in doubt.
+	late := error(context.DeadlineExceeded)
+	k.fail.Store(&late)
+	if code, _, err := k.do("", "kv", "get", "a"); code != ExitFailed || !strings.Contains(err, "kv get: the servers gave no answer in time") || strings.Contains(err, "read before") {
+		t.Errorf("exit code %d, %q", code, err)
+	}
 	k.fail.Store(nil)
 
 	// An agent whose store is not there says why.

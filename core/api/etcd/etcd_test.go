@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/fairlead/fairlead/core/raft"
 	"github.com/fairlead/fairlead/core/store"
 	"github.com/fairlead/fairlead/test/await"
 )
@@ -181,6 +182,21 @@ func (s stream) want(want ...string) {
 	s.t.Helper()
 	if got := s.events(len(want)); !slices.Equal(got, want) {
 		s.t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A write of which nobody knows what became of it is no refusal, and clients know what
+// it means: they must not make it again by themselves.
+func TestWritesOfUnknownOutcome(t *testing.T) {
+	for _, c := range []struct{ err, want error }{
+		{fmt.Errorf("%w: sent before it was refused: no room", raft.ErrUnknown), rpctypes.ErrGRPCTimeoutDueToConnectionLost},
+		{fmt.Errorf("%w: %w", raft.ErrUnknown, store.ErrClientUnknown), rpctypes.ErrGRPCTimeoutDueToConnectionLost},
+		{fmt.Errorf("%w: %w", raft.ErrUnknown, context.DeadlineExceeded), rpctypes.ErrGRPCTimeout},
+		{fmt.Errorf("%w: %w", raft.ErrUnknown, raft.ErrStopped), rpctypes.ErrGRPCStopped},
+	} {
+		if got := wireError(c.err); !errors.Is(got, c.want) {
+			t.Errorf("%v is %v, want %v", c.err, got, c.want)
+		}
 	}
 }
 

@@ -171,6 +171,9 @@ func wireError(err error) error {
 		{raft.ErrStopped, rpctypes.ErrGRPCStopped},
 		{context.Canceled, rpctypes.ErrGRPCCanceled},
 		{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout},
+		// Without any of the above: it was sent to a leader that is none any more, or
+		// refuses now what it may have done before.
+		{raft.ErrUnknown, rpctypes.ErrGRPCTimeoutDueToConnectionLost},
 	} {
 		if errors.Is(err, e.ours) {
 			return e.theirs

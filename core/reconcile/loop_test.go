@@ -439,6 +439,30 @@ func TestManyStatusesDoNotFloodTheLog(t *testing.T) {
 	})
 }
 
+// An answer too may be about services that nobody asked for: some of them are
+// what the provider fails to remove, and an answer has room for millions.
+func TestStrangersInAnAnswerAreBounded(t *testing.T) {
+	inBubble(t, view.Alone, func(r *rig) {
+		r.views.apply(runs(2, passing, "web"))
+		const most = 1000
+		var all []dataplane.ServiceStatus
+		for i := range 3 * most {
+			all = append(all, dataplane.ServiceStatus{Service: dataplane.Key(key(fmt.Sprint("s", i))), Status: dataplane.StatusRejected})
+		}
+		all = append(all, dataplane.ServiceStatus{Service: dataplane.Key(key("web")), Status: dataplane.StatusRejected, Reason: "limit"})
+		r.p.fault = func(int) fault { return fault{statuses: all} }
+		r.serve()
+		r.pass(3 * time.Second)
+		kept := r.loop.Status().Statuses
+		if len(kept) != most+1 {
+			t.Errorf("%d statuses kept, want %d of services that the provider was never given, and that of web", len(kept), most)
+		}
+		if !slices.ContainsFunc(kept, func(s dataplane.ServiceStatus) bool { return s.Service.Name == "web" }) {
+			t.Error("that of web is not among them")
+		}
+	})
+}
+
 // What a provider tells by itself may be without end, and about services that
 // nobody asked for. The agent's memory and log are not.
 func TestEventsWithoutEndAreBounded(t *testing.T) {

@@ -17,6 +17,10 @@ import (
 // maxStatusLines bounds what one answer writes to the log.
 const maxStatusLines = 20
 
+// maxStrangers bounds the services in one answer that the provider was not told
+// of in this life of the agent, such as those that it fails to remove.
+const maxStrangers = 1000
+
 // Status is how one provider fares.
 type Status struct {
 	Provider   string
@@ -121,10 +125,14 @@ func (s *standing) applied(d *delivered, r *pb.ReconcileResponse, unchanged bool
 	if unchanged {
 		maps.Copy(next, s.services)
 	}
+	strangers := 0
 	for _, st := range result.Statuses {
-		if !unchanged || s.concerns(st) {
-			next[st.Service] = st
+		if !s.concerns(st) {
+			if strangers++; unchanged || strangers > maxStrangers {
+				continue
+			}
 		}
+		next[st.Service] = st
 	}
 	s.replace(next)
 }

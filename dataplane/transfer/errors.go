@@ -112,5 +112,5 @@ type remoteError struct {
 	status  error
 }
 
-func (e *remoteError) Error() string   { return status.Convert(e.status).Message() }
+func (e *remoteError) Error() string   { return brief(status.Convert(e.status).Message()) }
 func (e *remoteError) Unwrap() []error { return []error{e.meaning, e.status} }

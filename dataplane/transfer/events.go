@@ -38,9 +38,9 @@ func DecodeEvent(m *pb.WatchResponse) dataplane.Event {
 		s := DecodeStatus(e.Status)
 		out.Status = &s
 	case *pb.WatchResponse_Drift:
-		out.Drift = &dataplane.Drift{What: e.Drift.GetWhat(), Repaired: e.Drift.GetRepaired()}
+		out.Drift = &dataplane.Drift{What: brief(e.Drift.GetWhat()), Repaired: e.Drift.GetRepaired()}
 	case *pb.WatchResponse_Resync:
-		out.ResyncWanted = e.Resync.GetReason()
+		out.ResyncWanted = brief(e.Resync.GetReason())
 	case *pb.WatchResponse_Flow:
 		out.Flow = decodeFlow(e.Flow)
 	}

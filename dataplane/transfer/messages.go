@@ -37,7 +37,7 @@ func EncodeInfo(i dataplane.Info, minor uint32) *pb.InfoResponse {
 func DecodeInfo(m *pb.InfoResponse) dataplane.Info {
 	l := m.GetLimits()
 	out := dataplane.Info{
-		Name: m.GetName(), Version: m.GetVersion(), Vendor: m.GetVendor(), ConfigSchema: m.GetConfigSchema(),
+		Name: m.GetName(), Version: brief(m.GetVersion()), Vendor: brief(m.GetVendor()), ConfigSchema: m.GetConfigSchema(),
 		Limits: dataplane.Limits{Services: int(l.GetServices()), Endpoints: int(l.GetEndpoints()), EndpointsPerService: int(l.GetEndpointsPerService())},
 	}
 	for _, l := range m.GetLayers() {
@@ -69,7 +69,7 @@ func EncodeReport(r dataplane.Report) *pb.ProbeResponse {
 func DecodeReport(m *pb.ProbeResponse) dataplane.Report {
 	out := dataplane.Report{Verdict: enum[dataplane.Verdict](m.GetVerdict())}
 	for _, c := range m.GetChecks() {
-		out.Checks = append(out.Checks, dataplane.Check{ID: c.GetId(), Required: c.GetRequired(), Result: enum[dataplane.Verdict](c.GetResult()), Reason: c.GetReason(), Remedy: c.GetRemedy()})
+		out.Checks = append(out.Checks, dataplane.Check{ID: c.GetId(), Required: c.GetRequired(), Result: enum[dataplane.Verdict](c.GetResult()), Reason: brief(c.GetReason()), Remedy: brief(c.GetRemedy())})
 	}
 	return out
 }
@@ -121,7 +121,7 @@ func EncodeDiagnostics(ds []dataplane.Diagnostic) *pb.ConfigureResponse {
 func DecodeDiagnostics(m *pb.ConfigureResponse) []dataplane.Diagnostic {
 	var out []dataplane.Diagnostic
 	for _, d := range m.GetDiagnostics() {
-		out = append(out, dataplane.Diagnostic{Path: d.GetPath(), Message: d.GetMessage()})
+		out = append(out, dataplane.Diagnostic{Path: brief(d.GetPath()), Message: brief(d.GetMessage())})
 	}
 	return out
 }
@@ -150,7 +150,7 @@ func EncodeStatus(s dataplane.ServiceStatus) *pb.ServiceStatus {
 
 // DecodeStatus reads what EncodeStatus wrote.
 func DecodeStatus(m *pb.ServiceStatus) dataplane.ServiceStatus {
-	return dataplane.ServiceStatus{Service: DecodeKey(m.GetService()), Status: enum[dataplane.Status](m.GetStatus()), Reason: m.GetReason(), Message: m.GetMessage()}
+	return dataplane.ServiceStatus{Service: DecodeKey(m.GetService()), Status: enum[dataplane.Status](m.GetStatus()), Reason: brief(m.GetReason()), Message: brief(m.GetMessage())}
 }
 
 // EncodeResult returns the wire form of what Reconcile did.
@@ -182,7 +182,11 @@ func EncodeHealth(h dataplane.Health) *pb.HealthResponse {
 
 // DecodeHealth reads what EncodeHealth wrote.
 func DecodeHealth(m *pb.HealthResponse) dataplane.Health {
-	return dataplane.Health{State: enum[dataplane.HealthState](m.GetState()), Reasons: m.GetReasons()}
+	out := dataplane.Health{State: enum[dataplane.HealthState](m.GetState())}
+	for _, r := range m.GetReasons()[:min(len(m.GetReasons()), maxReasons)] {
+		out.Reasons = append(out.Reasons, brief(r))
+	}
+	return out
 }
 
 // EncodeCleanup returns the wire form of what Cleanup is asked for.
@@ -235,6 +239,23 @@ func DecodeProgress(m *pb.DrainResponse) dataplane.DrainProgress {
 // text makes what a provider says sendable: a message with a byte that is no
 // UTF-8 would make the whole answer fail.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// What is kept of a provider's words. A host shows those of all its providers in
+// one answer and logs them, so that one that goes on and on would hide the others.
+const (
+	maxTextBytes = 1 << 10
+	maxReasons   = 32
+	cutMark      = "…"
+)
+
+// brief is s, or its beginning and a mark if s is longer than maxTextBytes.
+func brief(s string) string {
+	if len(s) <= maxTextBytes {
+		return s
+	}
+	// Cloned: else the beginning would keep all of it in memory.
+	return strings.ToValidUTF8(strings.Clone(s[:maxTextBytes-len(cutMark)]), "") + cutMark
+}
 
 func clamp(n int) uint32 {
 	return uint32(min(max(0, n), 1<<31-1))

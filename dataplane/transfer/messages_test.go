@@ -2,8 +2,12 @@ package transfer
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -33,5 +37,28 @@ func TestTextsThatAreNoUTF8(t *testing.T) {
 	err := ToWire(errors.Join(dataplane.ErrFailed, errors.New(bad)))
 	if _, err := proto.Marshal(status.Convert(err).Proto()); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a provider says is kept and shown beside what others say: in part, if it
+// is endless.
+func TestEndlessTextsAreCut(t *testing.T) {
+	endless := strings.Repeat("é", 4<<20)
+	health := DecodeHealth(EncodeHealth(dataplane.Health{State: dataplane.HealthDegraded, Reasons: slices.Repeat([]string{endless[:4<<10]}, 1000)}))
+	if n := len(health.Reasons); n != maxReasons {
+		t.Errorf("%d reasons", n)
+	}
+	st := DecodeStatus(EncodeStatus(dataplane.ServiceStatus{Reason: endless, Message: endless}))
+	info := DecodeInfo(EncodeInfo(dataplane.Info{Version: endless, Vendor: endless}, 0))
+	check := DecodeReport(EncodeReport(dataplane.Report{Checks: []dataplane.Check{{Reason: endless, Remedy: endless}}})).Checks[0]
+	note := DecodeDiagnostics(EncodeDiagnostics([]dataplane.Diagnostic{{Path: endless, Message: endless}}))[0]
+	refusal := FromWire(status.Error(codes.Internal, endless)).Error()
+	for n, s := range append(health.Reasons, st.Reason, st.Message, info.Version, info.Vendor, check.Reason, check.Remedy, note.Path, note.Message, refusal) {
+		if len(s) > maxTextBytes || !utf8.ValidString(s) || !strings.HasSuffix(s, cutMark) || !strings.HasPrefix(s, "éé") {
+			t.Errorf("text %d has %d bytes and ends with %q", n, len(s), s[max(0, len(s)-8):])
+		}
+	}
+	if whole := strings.Repeat("x", maxTextBytes); brief(whole) != whole {
+		t.Error("one that is not too long was cut")
 	}
 }

@@ -292,6 +292,22 @@ func tail(path string, n int) []string {
 	return lines[max(0, len(lines)-n):]
 }
 
+// inBrief puts the end of a process's last words into an error.
+func inBrief(words []string) string {
+	const most = 200 // bytes of a line
+	var out []string
+	for _, w := range words[max(0, len(words)-3):] {
+		if len(w) > most {
+			w = strings.ToValidUTF8(w[:most], "") + "…"
+		}
+		out = append(out, w)
+	}
+	return strings.Join(out, " | ")
+}
+
+// oneLine is an error of go-plugin's, which fills paragraphs.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
 // explain says why there was no handshake: who, what was printed, what to do.
 func (c *child) explain(ctx context.Context, err error) error {
 	var refusal *Refusal
@@ -306,7 +322,7 @@ func (c *child) explain(ctx context.Context, err error) error {
 		said += fmt.Sprintf("; standard output began with %q", c.printed)
 	}
 	if words := c.words(); len(words) > 0 {
-		said += fmt.Sprintf("; its last words: %s", strings.Join(words[max(0, len(words)-3):], " | "))
+		said += "; its last words: " + inBrief(words)
 	}
 	fields := strings.Split(c.printed, "|")
 	switch shook := len(fields) >= 4; {
@@ -314,7 +330,7 @@ func (c *child) explain(ctx context.Context, err error) error {
 		return refuse(fmt.Sprintf("%s speaks version %s of the contract, and this agent version %d", c.image.path, fields[1], handshake.ProtocolVersion),
 			"install the build of the plugin that goes with this version of Fairlead")
 	case shook:
-		return refuse(fmt.Sprintf("the handshake of %s cannot be used: %v%s", c.image.path, err, said), "rebuild the plugin with the SDK")
+		return refuse(fmt.Sprintf("the handshake of %s cannot be used: %s%s", c.image.path, oneLine(err), said), "rebuild the plugin with the SDK")
 	case c.printed != "":
 		return refuse(fmt.Sprintf("%s wrote something else where its handshake was due%s", c.image.path, said),
 			"a plugin writes nothing to standard output before the handshake; its log goes to standard error")

@@ -270,7 +270,7 @@ func (h *Host) launch(ctx context.Context, img *image, how hosting, visitor bool
 // withWords adds what a process wrote last to an error about it.
 func (h *Host) withWords(err error, i *instance) error {
 	if words := i.words(); len(words) > 0 {
-		return fmt.Errorf("%w; its last words: %s", err, strings.Join(words[max(0, len(words)-3):], " | "))
+		return fmt.Errorf("%w; its last words: %s", err, inBrief(words))
 	}
 	return err
 }

@@ -67,7 +67,7 @@ func TestRefused(t *testing.T) {
 		{name: "broken ELF", spoil: func(p string) error { return rewrite(p, "\x7fELF\x02\x01\x01", 0o755) }, reason: "broken ELF"},
 		{name: "directory", spoil: func(p string) error { return errorsOf(os.Remove(p), os.Mkdir(p, 0o755)) }, reason: "no regular file"},
 		{name: "pipe", spoil: func(p string) error { return errorsOf(os.Remove(p), syscall.Mkfifo(p, 0o755)) }, reason: "no regular file"},
-		{name: "broken link", spoil: func(p string) error { return errorsOf(os.Remove(p), os.Symlink("/nowhere", p)) }, reason: "no such file"},
+		{name: "broken link", spoil: func(p string) error { return errorsOf(os.Remove(p), os.Symlink("/nowhere", p)) }, reason: "leads nowhere", remedy: "install the plugin again"},
 		{name: "writable", asRoot: true, spoil: func(p string) error { return errorsOf(rewrite(p, "#!/bin/sh\n", 0o755), os.Chmod(p, 0o775)) }, reason: "mode 0775", remedy: "chmod go-w"},
 		{name: "owner", asRoot: true, spoil: func(p string) error { return errorsOf(rewrite(p, "#!/bin/sh\n", 0o755), os.Chown(p, 65534, 65534)) }, reason: "belongs to user 65534", remedy: "chown root"},
 		{name: "directory writable", asRoot: true, spoil: func(p string) error { return os.Chmod(filepath.Dir(p), 0o777) }, reason: "mode 0777", remedy: "chmod go-w"},

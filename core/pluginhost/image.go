@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -38,6 +39,8 @@ func openImage(path, name string, who trust) (*image, *Refusal) {
 	switch {
 	case errors.Is(err, unix.ENXIO):
 		return nil, refuse(path+" is no regular file", "remove it")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, refuse(path+" is gone, or a link that leads nowhere", "install the plugin again")
 	case err != nil:
 		return nil, refuse(err.Error(), "make the file readable and executable for the agent: chmod 0755 "+path)
 	}

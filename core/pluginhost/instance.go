@@ -89,12 +89,15 @@ func (i *instance) disconnect() {
 
 // identify asks for the Info, and compares it with what was asked for.
 func (i *instance) identify(ctx context.Context) error {
-	if err := connected(ctx, i.conn, i.socket); err != nil {
+	switch err := connected(ctx, i.conn, i.socket); {
+	case i.child != nil && errors.Is(err, errEnded):
+		return i.unheard()
+	case err != nil:
 		return fmt.Errorf("%s: %w", i.name, err)
 	}
 	answer, err := i.client.Info(ctx, &pb.InfoRequest{})
 	if err != nil {
-		return fmt.Errorf("%s does not answer Info: %w", i.name, transfer.FromWire(err))
+		return fmt.Errorf("%s does not answer Info: %w", i.name, i.fromWire(err))
 	}
 	i.info = transfer.DecodeInfo(answer)
 	if err := handshake.CheckInfo(i.info); err != nil {
@@ -110,6 +113,33 @@ func (i *instance) identify(ctx context.Context) error {
 	}
 	return nil
 }
+
+// unheard says why nobody listens where the handshake of a child said.
+func (i *instance) unheard() error {
+	if i.proc.ended(endTime) {
+		return fmt.Errorf("%s: its process ended after the handshake: %s", i.name, i.proc.status)
+	}
+	return refuse(fmt.Sprintf("%s runs, and nobody listens at %s, which its handshake named", i.name, i.socket),
+		"a plugin listens first, and then writes the handshake with the absolute path of its socket")
+}
+
+// fromWire is the error of a call.
+func (i *instance) fromWire(err error) error {
+	if i.proc != nil && status.Code(err) == codes.Unavailable && i.proc.ended(endTime) {
+		return &cutOffError{call: err, status: i.proc.status}
+	}
+	return transfer.FromWire(err)
+}
+
+// cutOffError is that of a call that ended with the process. It says how that
+// ended: the connection tells no more than that it broke.
+type cutOffError struct {
+	call   error
+	status string
+}
+
+func (e *cutOffError) Error() string { return "its process ended: " + e.status }
+func (e *cutOffError) Unwrap() error { return e.call }
 
 // endTime is how long a process that no longer serves may take to end. The SDK
 // needs 0.6 s to write its last words if nobody were to read them.
@@ -196,7 +226,7 @@ func (i *instance) dataPath(ctx context.Context) (dataplane.Health, error) {
 func (i *instance) probe(ctx context.Context) (dataplane.Report, error) {
 	r, err := i.client.Probe(ctx, &pb.ProbeRequest{})
 	if err != nil {
-		return dataplane.Report{}, fmt.Errorf("%s: probe: %w", i.name, transfer.FromWire(err))
+		return dataplane.Report{}, fmt.Errorf("%s: probe: %w", i.name, i.fromWire(err))
 	}
 	report := transfer.DecodeReport(r)
 	if report.Verdict.String() == "" || !slices.Contains(verdicts(), report.Verdict) {

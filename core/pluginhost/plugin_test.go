@@ -81,6 +81,12 @@ func bePlugin() int {
 	case "dies":
 		fmt.Fprintln(os.Stderr, "cannot find my head")
 		return 3
+	case "wordy":
+		fmt.Fprintln(os.Stderr, strings.Repeat("my whole heap, and ", 500))
+		return 3
+	case "nowhere": // shakes hands before it listens, or at another place
+		fmt.Println("1|1|unix|/nowhere|grpc|")
+		return hold()
 	case "version":
 		fmt.Println("1|7|unix|/nowhere|grpc|")
 		return hold()
@@ -210,6 +216,8 @@ func (p *provider) Configure(ctx context.Context, c dataplane.Config) ([]datapla
 	case "call-configure-panic":
 		var nobody *behaviour
 		return nil, errors.New(nobody.Mode)
+	case "call-configure-dies":
+		os.Exit(9)
 	case "call-configure-refuse":
 		return nil, fmt.Errorf("%w: listen: the port is cursed", dataplane.ErrInvalid)
 	}

@@ -59,11 +59,14 @@ func TestBadPlugins(t *testing.T) {
 		{"early", []string{`"library v2 loaded"`, "its log goes to standard error"}},
 		{"silent", []string{"did not shake hands within 300ms", "raise plugins.bad.start_timeout"}},
 		{"dies", []string{"exit status 3", "cannot find my head", "run it by hand"}},
+		{"wordy", []string{"exit status 3", "my whole heap", "run it by hand"}},
+		{"nowhere", []string{"bad runs", "nobody listens at /nowhere", "absolute path of its socket"}},
 		{"version", []string{"speaks version 7 of the contract, and this agent version 1", "install the build"}},
 		{"core", []string{"handshake", "cannot be used", `"9|1|unix|/nowhere|grpc|"`}},
 		{"tcp", []string{"listens on tcp 127.0.0.1:1", "unix socket"}},
 		{"netrpc", []string{"netrpc", "SDK"}},
 		{"deaf", []string{"bad", "not connected"}},
+		{"call-configure-dies", []string{"cannot be configured", "its process ended: exit status 9"}},
 		{"call-configure-panic", []string{"panicked in Configure", "nil pointer"}},
 		{"call-configure-refuse", []string{"the port is cursed", "correct plugins.bad"}},
 	} {
@@ -96,6 +99,9 @@ func TestBadPlugins(t *testing.T) {
 				if !strings.Contains(said, want) {
 					t.Errorf("%q is not in: %s", want, said)
 				}
+			}
+			if len(said) > 2<<10 {
+				t.Errorf("a reason of %d bytes is for nobody to read", len(said))
 			}
 			if s := statusOf(t, h, "good"); s.State != StateReady || s.Losses != 0 {
 				t.Errorf("the good one: %+v", s)

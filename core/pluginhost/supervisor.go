@@ -364,7 +364,8 @@ func (s *supervisor) configure(ctx context.Context, i *instance) error {
 		request.LogLevel = transfer.EncodeLevel(level)
 	}
 	answer, err := i.client.Configure(ctx, request)
-	if err = transfer.FromWire(err); err != nil {
+	if err != nil {
+		err = i.fromWire(err)
 		if errors.Is(err, dataplane.ErrInvalid) {
 			return held(StateRejected, fmt.Errorf("it rejects its configuration: %w; correct plugins.%s", err, s.name))
 		}

@@ -2,14 +2,18 @@ package interop
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,11 +21,13 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
 // dice draws calls that make sense, and that do not, of a few keys: most of them
-// hit something.
+// hit something. There are no more than 12, as etcd has those that are sorted and
+// equal in any order from there on.
 type dice struct {
 	*rand.Rand
 	revision int64 // the newest that was answered
@@ -30,10 +36,15 @@ type dice struct {
 func (d *dice) of(n int) bool { return d.IntN(n) == 0 }
 
 func (d *dice) key() []byte {
-	if d.of(40) {
+	switch {
+	case d.of(40):
 		return nil
+	case d.of(40):
+		return []byte{0}
+	case d.of(20): // around others in the order of keys
+		return [][]byte{[]byte("ka\x00"), []byte("k\xff")}[d.IntN(2)]
 	}
-	return []byte{'k', byte('a' + d.IntN(8))}
+	return []byte{'k', byte('a' + d.IntN(6))}
 }
 
 func (d *dice) end() []byte {
@@ -41,7 +52,7 @@ func (d *dice) end() []byte {
 	case 0:
 		return []byte{0}
 	case 1:
-		return []byte("l")
+		return [][]byte{[]byte("l"), []byte("l"), {0, 0}, []byte("kb")}[d.IntN(4)]
 	case 2:
 		return d.key()
 	}
@@ -68,6 +79,13 @@ func (d *dice) at() int64 {
 func (d *dice) lease() int64 {
 	if !d.of(4) {
 		return 0
+	}
+	return d.leaseID()
+}
+
+func (d *dice) leaseID() int64 {
+	if d.of(20) {
+		return []int64{-1, math.MinInt64, math.MaxInt64}[d.IntN(3)]
 	}
 	return 1 + d.Int64N(5)
 }
@@ -188,11 +206,74 @@ func (d *dice) call() proto.Message {
 	case n < 93:
 		return &pb.CompactionRequest{Revision: max(d.at(), 1), Physical: d.of(2)} // etcd takes 0 the first time
 	case n < 96:
-		return &pb.LeaseGrantRequest{ID: 1 + d.Int64N(5), TTL: 3600}
+		return &pb.LeaseGrantRequest{ID: d.leaseID(), TTL: 3600}
+	case n < 97:
+		return &pb.LeaseRevokeRequest{ID: d.leaseID()}
 	case n < 98:
-		return &pb.LeaseRevokeRequest{ID: 1 + d.Int64N(5)}
+		return &pb.LeaseLeasesRequest{}
+	case n < 99:
+		return d.watch()
 	}
-	return &pb.LeaseTimeToLiveRequest{ID: 1 + d.Int64N(5), Keys: true}
+	return &pb.LeaseTimeToLiveRequest{ID: d.leaseID(), Keys: d.of(2)}
+}
+
+// mark is a key that each watch which is drawn sees, and that nothing else writes.
+const mark = "k\xff\xff"
+
+// watch is one of some of what was written, to the newest.
+func (d *dice) watch() *pb.WatchCreateRequest {
+	r := &pb.WatchCreateRequest{Key: d.key(), RangeEnd: []byte("l"), StartRevision: d.at(), PrevKv: d.of(2), Fragment: d.of(2)}
+	if d.of(2) {
+		r.RangeEnd = []byte{0}
+	}
+	switch d.IntN(4) {
+	case 0:
+		r.Filters = []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT}
+	case 1:
+		r.Filters = []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NODELETE}
+	}
+	r.StartRevision = min(max(r.StartRevision, 0), d.revision) // etcd 3.4 and newer ones differ below that
+	return r
+}
+
+// sees makes a watch, and says what it is told until the mark is written and deleted.
+func (w *wire) sees(r *pb.WatchCreateRequest) string {
+	ctx, cancel := context.WithTimeout(w.ctx, await.Patience)
+	defer cancel()
+	stream, err := w.Watch(ctx)
+	if err != nil {
+		return said(nil, err)
+	}
+	if err := stream.Send(create(r)); err != nil {
+		return said(nil, err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		return said(nil, err)
+	}
+	put, err := w.Put(w.ctx, &pb.PutRequest{Key: []byte(mark)})
+	if err != nil {
+		return said(nil, err)
+	}
+	end := put.Header.Revision
+	if !slices.Contains(r.Filters, pb.WatchCreateRequest_NODELETE) {
+		end++
+	}
+	all := []string{w.makes(&pb.DeleteRangeRequest{Key: []byte(mark)})}
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return strings.Join(append(all, said(nil, err)), "\n")
+		}
+		if m.Canceled {
+			return strings.Join(append(all, fmt.Sprint("compacted at ", m.CompactRevision)), "\n")
+		}
+		for _, e := range m.Events {
+			all = append(all, text(e))
+			if e.Kv.ModRevision >= end {
+				return strings.Join(all, "\n")
+			}
+		}
+	}
 }
 
 // makes carries out a call, and says all of the answer but who gave it.
@@ -218,6 +299,12 @@ func (w *wire) makes(call proto.Message) string {
 		left, failed := w.LeaseTimeToLive(w.ctx, r)
 		slices.SortFunc(left.GetKeys(), bytes.Compare) // etcd has them in any order
 		m, err = left, failed
+	case *pb.LeaseLeasesRequest:
+		list, failed := w.LeaseLeases(w.ctx, r)
+		slices.SortFunc(list.GetLeases(), func(a, b *pb.LeaseStatus) int { return cmp.Compare(a.ID, b.ID) }) // etcd has them by their ends
+		m, err = list, failed
+	case *pb.WatchCreateRequest:
+		return w.sees(r)
 	}
 	if err != nil {
 		return said(nil, err)
@@ -239,9 +326,19 @@ func TestRandom(t *testing.T) {
 	t.Logf("INTEROP_SEED=%d", seed)
 	d := &dice{Rand: rand.New(rand.NewPCG(seed, 1)), revision: 1}
 	theirs, ours := newWire(t, peer(t).endpoint()), newWire(t, own(t, startOne).endpoint())
-	watches := []func() []string{theirs.follow(t), ours.follow(t)}
+	watches := []*followed{theirs.follow(t), ours.follow(t)}
 	for i := range scale.N(10_000) {
 		call := d.call()
+		if _, is := call.(*pb.CompactionRequest); is {
+			for _, f := range watches { // of what a watch comes to later the previous values may be gone
+				await.Until(t, func() string {
+					if at := f.newest.Load(); at < d.revision {
+						return fmt.Sprintf("a watch is at revision %d of %d", at, d.revision)
+					}
+					return ""
+				})
+			}
+		}
 		want, got := theirs.makes(call), ours.makes(call)
 		if want != got {
 			t.Fatalf("call %d: %T %v\n%s\nwant %s", i, call, call, got, want)
@@ -250,7 +347,7 @@ func TestRandom(t *testing.T) {
 			d.revision, _ = strconv.ParseInt(m[1], 10, 64)
 		}
 	}
-	want, got := watches[0](), watches[1]()
+	want, got := watches[0].end(), watches[1].end()
 	for i := range max(len(want), len(got)) {
 		if i >= min(len(want), len(got)) || want[i] != got[i] {
 			t.Fatalf("event %d of %d and %d: %v, want %v", i, len(got), len(want), got[min(i, len(got)):min(i+1, len(got))], want[min(i, len(want)):min(i+1, len(want))])
@@ -258,8 +355,14 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// follow watches everything; its result ends that, and returns all events.
-func (w *wire) follow(t *testing.T) func() []string {
+// followed is a watch of everything.
+type followed struct {
+	newest atomic.Int64    // revision that was seen
+	end    func() []string // ends it, and returns all events
+}
+
+// follow watches everything.
+func (w *wire) follow(t *testing.T) *followed {
 	t.Helper()
 	stream, err := w.Watch(w.ctx)
 	if err != nil {
@@ -277,6 +380,8 @@ func (w *wire) follow(t *testing.T) func() []string {
 		err    error
 	}
 	done := make(chan seen, 1)
+	f := &followed{}
+	f.newest.Store(1)
 	go func() {
 		var all seen
 		for {
@@ -290,6 +395,7 @@ func (w *wire) follow(t *testing.T) func() []string {
 			}
 			for _, e := range r.Events {
 				all.events = append(all.events, text(e))
+				f.newest.Store(e.Kv.ModRevision)
 				if string(e.Kv.Key) == last {
 					done <- all
 					return
@@ -297,7 +403,7 @@ func (w *wire) follow(t *testing.T) func() []string {
 			}
 		}
 	}()
-	return func() []string {
+	f.end = func() []string {
 		w.put(&pb.PutRequest{Key: []byte(last)})
 		all := <-done
 		if all.err != nil {
@@ -305,6 +411,7 @@ func (w *wire) follow(t *testing.T) func() []string {
 		}
 		return all.events
 	}
+	return f
 }
 
 func text(e *mvccpb.Event) string { return strings.Join(strings.Fields(fmt.Sprint(e)), " ") }

@@ -165,7 +165,7 @@ func (h *Host) probe(ctx context.Context, i *instance) (dataplane.Report, error)
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timing.Probe)
 	defer cancel()
 	report, err := i.probe(ctx)
-	if err != nil && ctx.Err() == nil && status.Code(err) != codes.Unavailable {
+	if err != nil && ctx.Err() == nil && status.Code(err) != codes.Unavailable && !errors.Is(err, context.DeadlineExceeded) {
 		return dataplane.Report{Verdict: dataplane.Inconclusive, Checks: []dataplane.Check{{
 			ID: "probe", Required: true, Result: dataplane.Inconclusive, Reason: err.Error(), Remedy: "see its log",
 		}}}, nil

@@ -97,7 +97,7 @@ func (i *instance) identify(ctx context.Context) error {
 	}
 	answer, err := i.client.Info(ctx, &pb.InfoRequest{})
 	if err != nil {
-		return fmt.Errorf("%s does not answer Info: %w", i.name, i.fromWire(err))
+		return fmt.Errorf("%s does not answer Info: %w", i.name, i.fromWire(ctx, err))
 	}
 	i.info = transfer.DecodeInfo(answer)
 	if err := handshake.CheckInfo(i.info); err != nil {
@@ -124,11 +124,24 @@ func (i *instance) unheard() error {
 }
 
 // fromWire is the error of a call.
-func (i *instance) fromWire(err error) error {
-	if i.proc != nil && status.Code(err) == codes.Unavailable && i.proc.ended(endTime) {
+func (i *instance) fromWire(ctx context.Context, err error) error {
+	switch code := status.Code(err); {
+	case code == codes.Unavailable && i.proc != nil && i.proc.ended(endTime):
 		return &cutOffError{call: err, status: i.proc.status}
+	case code == codes.Canceled && overdue(ctx):
+		// The other side saw the deadline pass a moment before this one.
+		return context.DeadlineExceeded
 	}
 	return transfer.FromWire(err)
+}
+
+// overdueTime is by how much two sides may differ in when a deadline is.
+const overdueTime = 100 * time.Millisecond
+
+// overdue reports whether the time of a call is over, or will be in a moment.
+func overdue(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ok && time.Until(end) < overdueTime && !errors.Is(ctx.Err(), context.Canceled)
 }
 
 // cutOffError is that of a call that ended with the process. It says how that
@@ -226,7 +239,7 @@ func (i *instance) dataPath(ctx context.Context) (dataplane.Health, error) {
 func (i *instance) probe(ctx context.Context) (dataplane.Report, error) {
 	r, err := i.client.Probe(ctx, &pb.ProbeRequest{})
 	if err != nil {
-		return dataplane.Report{}, fmt.Errorf("%s: probe: %w", i.name, i.fromWire(err))
+		return dataplane.Report{}, fmt.Errorf("%s: probe: %w", i.name, i.fromWire(ctx, err))
 	}
 	report := transfer.DecodeReport(r)
 	if report.Verdict.String() == "" || !slices.Contains(verdicts(), report.Verdict) {
@@ -245,7 +258,7 @@ func (i *instance) cleanup(ctx context.Context, patience time.Duration, what dat
 	defer cancel()
 	answer, err := i.client.Cleanup(ctx, transfer.EncodeCleanup(what))
 	if err != nil {
-		return nil, fmt.Errorf("%s: cleanup: %w", i.name, transfer.FromWire(err))
+		return nil, fmt.Errorf("%s: cleanup: %w", i.name, i.fromWire(ctx, err))
 	}
 	return transfer.DecodeCleanupItems(answer), nil
 }

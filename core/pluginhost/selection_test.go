@@ -1,6 +1,7 @@
 package pluginhost
 
 import (
+	"context"
 	"errors"
 	"net/http/httptest"
 	"os"
@@ -8,11 +9,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/fairlead/fairlead/dataplane"
+	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 )
 
 // found makes a finding; verdict 0 is not installed.
@@ -245,6 +251,28 @@ func TestProbeThatBreaks(t *testing.T) {
 	if f := r.find("z"); f.Installed || f.Err == nil {
 		t.Errorf("found %+v", f)
 	}
+}
+
+// One that hangs is a fault, to be tried again, whichever side sees first that the
+// time is over: no verdict that ends an agent.
+func TestProbeThatIsLate(t *testing.T) {
+	h := newRig(t).host()
+	h.cfg.Timing.Probe = overdueTime / 2
+	i := &instance{name: "x", client: cancelling{}}
+	if report, err := h.probe(t.Context(), i); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("found %+v, %v", report, err)
+	}
+	h.cfg.Timing.Probe = time.Hour
+	if report, err := h.probe(t.Context(), i); err != nil || report.Verdict != dataplane.Inconclusive {
+		t.Errorf("with time left: found %+v, %v", report, err)
+	}
+}
+
+// cancelling ends a probe as a server does that sees the deadline before its client.
+type cancelling struct{ pb.DataPlaneProviderClient }
+
+func (cancelling) Probe(context.Context, *pb.ProbeRequest, ...grpc.CallOption) (*pb.ProbeResponse, error) {
+	return nil, status.Error(codes.Canceled, "stream terminated by RST_STREAM with error code: CANCEL")
 }
 
 func TestNoWishRunsNothing(t *testing.T) {

@@ -365,7 +365,7 @@ func (s *supervisor) configure(ctx context.Context, i *instance) error {
 	}
 	answer, err := i.client.Configure(ctx, request)
 	if err != nil {
-		err = i.fromWire(err)
+		err = i.fromWire(ctx, err)
 		if errors.Is(err, dataplane.ErrInvalid) {
 			return held(StateRejected, fmt.Errorf("it rejects its configuration: %w; correct plugins.%s", err, s.name))
 		}

@@ -155,6 +155,9 @@ func (p *plugins) planes(ctx context.Context) []hostcheck.Plane {
 func planeOf(ctx context.Context, f pluginhost.Finding) hostcheck.Plane {
 	p := hostcheck.Plane{Name: f.Name}
 	switch {
+	case errors.Is(f.Err, errNotAsked):
+		p.Reason = fmt.Sprintf("was not asked: those before it took the %v that there are", checkTime)
+		return p
 	case f.Err != nil && ctx.Err() != nil:
 		p.Reason = fmt.Sprintf("did not answer within %v", checkTime)
 		return p

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,7 +38,7 @@ func checkHost(t *testing.T, c *command, lines ...string) (code int, found map[s
 		for _, f := range out.Findings {
 			found[f.Group+" "+f.Check] = f
 		}
-		if strings.Contains(stdout.String(), "did not answer within") {
+		if text := stdout.String(); strings.Contains(text, "did not answer within") || strings.Contains(text, "was not asked") {
 			return "an answer of each plane, on a busy machine: " + stdout.String()
 		}
 		return ""
@@ -73,6 +74,23 @@ func TestCheckAsksPlanes(t *testing.T) {
 		}
 		if got := found["storage data-dir"]; got.State != "ok" || !strings.Contains(got.Seen, "will be made") {
 			t.Errorf("data directory: %+v", got)
+		}
+	}
+}
+
+// One that hangs takes the time of those after it. It is not said of them that they
+// did not answer.
+func TestCheckNamesThePlaneThatHangs(t *testing.T) {
+	c := newCommand(t)
+	dir := c.installPlugins(t, "good")
+	if err := os.WriteFile(filepath.Join(dir, "fairlead-dataplane-hangs"), []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.setenv("FAIRLEAD_NODE_DATA_DIR=" + filepath.Join(dir, "data"))
+	c.run("check", "--config", writeFile(t, "dataplane: [hangs, good]\ngossip: {bind: "+port.Free(t)+"}"))
+	for plane, want := range map[string]string{"hangs": "did not answer within", "good": "was not asked"} {
+		if !regexp.MustCompile(plane + ` +` + want).MatchString(c.out.String()) {
+			t.Errorf("of %s it is not said that it %s: %s", plane, want, c.out.String())
 		}
 	}
 }

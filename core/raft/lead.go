@@ -28,11 +28,7 @@ func (h *Host) lead() {
 		default:
 		}
 		if state.Leads() {
-			ctx, cancel := context.WithCancel(context.Background())
-			go func() {
-				defer cancel()
-				h.awaitOther(ctx, state)
-			}()
+			ctx, cancel := h.during(context.Background(), state)
 			h.reign(ctx, state.Term)
 			cancel()
 			h.lessor.depose()
@@ -44,6 +40,16 @@ func (h *Host) lead() {
 			return
 		}
 	}
+}
+
+// during returns a context that ends, beside by itself, when the state is another one.
+func (h *Host) during(ctx context.Context, state replica.State) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		h.awaitOther(ctx, state)
+	}()
+	return ctx, cancel
 }
 
 // awaitOther returns when the state is another one, or ctx or the server ends.
@@ -300,11 +306,7 @@ func (h *Host) lease(ctx context.Context, q Question) (time.Duration, bool, erro
 // askLeader asks the leader of a state as long as that is the state: one that hangs says
 // nothing, and a lease may end while it is waited for, although another one leads.
 func (h *Host) askLeader(ctx context.Context, state replica.State, q Question) (Answer, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := h.during(ctx, state)
 	defer cancel()
-	go func() {
-		defer cancel()
-		h.awaitOther(ctx, state)
-	}()
 	return h.cfg.Transport.Ask(ctx, state.Leader, q)
 }

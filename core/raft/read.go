@@ -87,9 +87,15 @@ func (r *readers) begin() {
 
 func (r *readers) ask() { r.read, r.ticks = r.h.replica.Read(), 0 }
 
+// askAnew asks for the same reads once more. The new question has a context of its own.
+func (r *readers) askAnew() {
+	r.h.replica.ForgetRead(r.read)
+	r.ask()
+}
+
 // tick forgets the reads that nobody waits for any more: without a leader, or while the
-// disk hangs, there would be ever more of them. It asks anew when there was no answer for a while. The new question
-// has a context of its own.
+// disk hangs, there would be ever more of them. It asks anew when there was no answer for
+// a while.
 func (r *readers) tick() {
 	r.next, r.asked = awaited(r.next), awaited(r.asked)
 	for i := range r.waiting {
@@ -101,8 +107,7 @@ func (r *readers) tick() {
 		return
 	}
 	if r.ticks++; r.ticks >= max(r.h.ticks/2, 2) {
-		r.h.replica.ForgetRead(r.read)
-		r.ask()
+		r.askAnew()
 	}
 }
 
@@ -110,8 +115,7 @@ func (r *readers) tick() {
 // may never be answered.
 func (r *readers) led() {
 	if r.read != 0 {
-		r.h.replica.ForgetRead(r.read)
-		r.ask()
+		r.askAnew()
 	}
 }
 

@@ -43,14 +43,16 @@ func (a *Agent) serveStore(s *server.Server) {
 	now := &serving{own: own, api: etcd.New(etcd.Config{Store: replicated{s}, MinLease: minLease(cfg.Raft.Election), Log: a.log.With("part", "store")})}
 	ctx, cancel := context.WithCancel(context.Background())
 	now.stop = cancel
-	behind := a.answer(now)
-	st.follower.serve(own)
-	st.agents.Set(now.api)
-	if len(s.Identity().Set) == 0 && st.port != nil {
+	if len(s.Identity().Set) == 0 && st.port != nil { // before anybody sees it
 		now.control = control.New(control.Config{
 			Server: s, Known: func() []voters.Server { return a.servers(s) },
 			Rules: voters.Rules{Target: cfg.Raft.Voters}, Log: a.log.With("part", "control"),
 		})
+	}
+	behind := a.answer(now)
+	st.follower.serve(own)
+	st.agents.Set(now.api)
+	if now.control != nil {
 		now.running.Go(func() { now.control.Run(ctx) })
 	}
 	now.running.Go(func() {

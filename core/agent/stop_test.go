@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/core/api/client"
 	"github.com/fairlead/fairlead/core/config"
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 // fakeDeparture is a membership that only ends. Nil functions do nothing.
@@ -192,7 +193,7 @@ func TestSignalWhileAPluginStarts(t *testing.T) {
 	dir := t.TempDir()
 	began := filepath.Join(dir, "began")
 	script := "#!/bin/sh\n: > " + began + "\nexec sleep 300\n"
-	if err := os.WriteFile(filepath.Join(dir, "fairlead-dataplane-l7"), []byte(script), 0o755); err != nil {
+	if err := runnable.Write(filepath.Join(dir, "fairlead-dataplane-l7"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("FAIRLEAD_PLUGIN_DIRS", dir)

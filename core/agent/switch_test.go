@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/sdk"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 // plane is the reference provider under the name of its file. What it programs is in
@@ -46,17 +47,13 @@ func planesIn(t *testing.T, names ...string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(exe)
-	if err != nil {
-		t.Fatal(err)
-	}
 	kernels := map[string]string{}
 	for _, name := range names {
 		kernels[name] = filepath.Join(dir, "kernel-"+name)
 		if err := os.Mkdir(kernels[name], 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, handshake.FilePrefix+name), program, 0o755); err != nil {
+		if err := runnable.Copy(exe, filepath.Join(dir, handshake.FilePrefix+name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -196,7 +193,7 @@ func TestSignalWhileDataPlanesAreChosen(t *testing.T) {
 	dir := os.Getenv("FAIRLEAD_PLUGIN_DIRS")
 	began := filepath.Join(dir, "began")
 	script := "#!/bin/sh\n: > " + began + "\nexec sleep 300\n"
-	if err := os.WriteFile(filepath.Join(dir, handshake.FilePrefix+"slow"), []byte(script), 0o755); err != nil {
+	if err := runnable.Write(filepath.Join(dir, handshake.FilePrefix+"slow"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	cfg := planesConfig(t, "one")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/runnable"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -88,7 +89,7 @@ func install(t *testing.T, dir, name string, b behaviour) string {
 		// A host may be looking for it: it is there as a whole or not at all.
 		fresh := filepath.Join(dir, ".new-"+name)
 		if err = os.Link(executable(t), fresh); err != nil {
-			err = copyFile(executable(t), fresh)
+			err = runnable.Copy(executable(t), fresh)
 		}
 		if err == nil {
 			err = os.Rename(fresh, path)
@@ -101,19 +102,11 @@ func install(t *testing.T, dir, name string, b behaviour) string {
 	return path
 }
 
-func copyFile(from, to string) error {
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, text, 0o755)
-}
-
 // script installs a shell script as a plugin.
 func (r *rig) script(name, body string) string {
 	r.t.Helper()
 	path := filepath.Join(r.dir, handshake.FilePrefix+name)
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755); err != nil {
+	if err := runnable.Write(path, []byte("#!/bin/sh\n"+body)); err != nil {
 		r.t.Fatal(err)
 	}
 	return path

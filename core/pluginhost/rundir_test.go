@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 func TestRunDirErrors(t *testing.T) {
@@ -83,7 +84,7 @@ func TestRunDirMountedNoexecWorks(t *testing.T) {
 func TestPluginDirMountedNoexecIsRefused(t *testing.T) {
 	r := newRig(t)
 	dir := mounted(t, unix.MS_NOEXEC, "")
-	if err := os.WriteFile(filepath.Join(dir, "fairlead-dataplane-x"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+	if err := runnable.Write(filepath.Join(dir, "fairlead-dataplane-x"), []byte("#!/bin/sh\n")); err != nil {
 		t.Fatal(err)
 	}
 	r.cfg.Search.Dirs = []string{dir}

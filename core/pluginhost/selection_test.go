@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 // found makes a finding; verdict 0 is not installed.
@@ -202,7 +203,7 @@ func TestChoiceIsKept(t *testing.T) {
 
 	// A plugin that changes is probed.
 	path := r.install("ebpf", behaviour{})
-	if err := errorsOf(os.Remove(path), copyFile(executable(t), path)); err != nil {
+	if err := errorsOf(os.Remove(path), runnable.Copy(executable(t), path)); err != nil {
 		t.Fatal(err)
 	}
 	r.start()

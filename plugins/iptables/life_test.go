@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
 	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 // sysctls are the settings of the kernel that data planes of this kind like to alter.
@@ -296,7 +297,7 @@ case "$text" in *"-d %s/32"*) echo "line 7 failed" >&2; exit 1;; esac
 echo "$text" | /usr/sbin/iptables-%s-restore "$@"
 `, addr, v)
 	for _, name := range []string{"iptables-restore", "iptables-" + string(v) + "-restore"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+		if err := runnable.Write(filepath.Join(dir, name), []byte(script)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 // TestSlowTables: what takes longer than a call has time gets done all the same: each
@@ -25,7 +26,7 @@ if [ "$(echo "$text" | wc -l)" -gt 1500 ]; then sleep 3600; fi
 echo "$text" | /usr/sbin/iptables-%s-restore "$@"
 `, v)
 		for _, name := range []string{"iptables-restore", "iptables-" + string(v) + "-restore"} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			if err := runnable.Write(filepath.Join(dir, name), []byte(script)); err != nil {
 				t.Fatal(err)
 			}
 		}

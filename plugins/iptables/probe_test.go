@@ -17,6 +17,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 // everything is all that a probe could leave behind.
@@ -68,7 +69,7 @@ func TestProbeNamesWhatIsMissing(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"iptables", "ip6tables"} {
 		script := "#!/bin/sh\ncase \"$*\" in *statistic*) echo 'iptables: No chain/target/match by that name.' >&2; exit 1;; esac\nexec /usr/sbin/" + name + "-nft \"$@\"\n"
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+		if err := runnable.Write(filepath.Join(dir, name), []byte(script)); err != nil {
 			t.Fatal(err)
 		}
 		for _, tool := range []string{"-save", "-restore"} {

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 	"github.com/fairlead/fairlead/test/port"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 // patience bounds each wait; it is long as the machine may be busy.
@@ -41,8 +42,7 @@ func newBuilds() *builds {
 		b.made[name] = sync.OnceValue(func() error {
 			path := filepath.Join(b.dir, name)
 			if agent := os.Getenv("FAIRLEAD_BIN"); agent != "" && name == "fairlead" {
-				text, err := os.ReadFile(agent) // a copy: plugins are looked for beside it
-				return errors.Join(err, os.WriteFile(path, text, 0o700))
+				return runnable.Copy(agent, path) // plugins are looked for beside it
 			}
 			args := []string{"build", "-o", path}
 			if name != "fairlead" {

@@ -40,7 +40,8 @@ type Wall struct {
 	// import of this module. What Allow names passes the wall in any case.
 	Deny, Only, Allow []string
 	// Tests makes the wall hold for test files too. They may then still use the
-	// harness, test/await, test/callers, test/port, test/scale, test/short, test/netns and test/transcript.
+	// harness, test/await, test/callers, test/port, test/scale, test/short, test/netns,
+	// test/runnable and test/transcript.
 	Tests bool
 	// Why is printed with each finding.
 	Why string
@@ -164,7 +165,7 @@ func CheckWalls(walls []Wall, pkgs []Package) []string {
 				continue
 			}
 			for _, path := range slices.Concat(p.TestImports, p.XTestImports) {
-				if !matchesAny([]string{"test/await", "test/callers", "test/port", "test/scale", "test/short", "test/netns", "test/transcript"}, relative(p.Module.Path, path)) && w.crossedBy(p.Module.Path, path) {
+				if !matchesAny([]string{"test/await", "test/callers", "test/port", "test/scale", "test/short", "test/netns", "test/runnable", "test/transcript"}, relative(p.Module.Path, path)) && w.crossedBy(p.Module.Path, path) {
 					found = append(found, fmt.Sprintf("a test of %s imports %s: %s", p.Rel(), relative(p.Module.Path, path), w.Why))
 				}
 			}

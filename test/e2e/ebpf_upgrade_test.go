@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/test/runnable"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -89,9 +90,9 @@ func TestEBPFUpgraded(t *testing.T) {
 	for i, program := range programs {
 		was := len(load.dials())
 		next := a.pluginDir() + ".next"
-		text, err := os.ReadFile(filepath.Join(plugins, program))
+		err := runnable.Copy(filepath.Join(plugins, program), next)
 		if err == nil { // in one step, as packages do
-			err = errors.Join(os.WriteFile(next, text, 0o755), os.Rename(next, filepath.Join(a.pluginDir(), "fairlead-dataplane-ebpf")))
+			err = os.Rename(next, filepath.Join(a.pluginDir(), "fairlead-dataplane-ebpf"))
 		}
 		if err != nil {
 			t.Fatal(err)

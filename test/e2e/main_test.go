@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 // fairlead is the path of the binary under test, plugins the directory with
@@ -49,21 +49,15 @@ func run(m *testing.M) (int, error) {
 	if installed = os.Getenv("FAIRLEAD_BIN"); installed == "" {
 		err = build(fairlead, "../../cmd/fairlead")
 	} else if installed, err = filepath.Abs(installed); err == nil {
-		err = copyProgram(installed, fairlead)
+		if err = os.MkdirAll(filepath.Dir(fairlead), 0o755); err == nil {
+			err = runnable.Copy(installed, fairlead)
+		}
 	}
 	if err != nil {
 		return 1, err
 	}
 	code := m.Run()
 	return code, netns.RootIsFree()
-}
-
-func copyProgram(from, to string) error {
-	text, err := os.ReadFile(from)
-	if err == nil {
-		err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, text, 0o755))
-	}
-	return err
 }
 
 func build(path, pkg string) error {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/core/api/client"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 // made are the programs that only some tests need, by name.
@@ -37,7 +38,7 @@ func program(t *testing.T, name string) string {
 			if installed == "" {
 				err = build(path, "../../cmd/fairlead-dataplane-iptables")
 			} else { // it is beside it
-				err = copyProgram(filepath.Join(filepath.Dir(installed), "fairlead-dataplane-iptables"), path)
+				err = runnable.Copy(filepath.Join(filepath.Dir(installed), "fairlead-dataplane-iptables"), path)
 			}
 		case "nftables": // a module of its own, as a stranger's would be
 			cmd := exec.Command("go", "build", "-o", path, ".")
@@ -195,9 +196,9 @@ func (h *planeHost) refuses(addr string) {
 // rewrite puts the same program in place again, as an upgrade does.
 func rewrite(t *testing.T, path string) {
 	t.Helper()
-	text, err := os.ReadFile(path)
+	err := runnable.Copy(path, path+".new")
 	if err == nil {
-		err = errors.Join(os.WriteFile(path+".new", text, 0o755), os.Rename(path+".new", path))
+		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/test/runnable"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -30,7 +31,7 @@ func (a *agent) installKernel(kernel string) {
 	if err := os.Rename(path, program); err != nil {
 		a.t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+	if err := runnable.Write(path, []byte(script)); err != nil {
 		a.t.Fatal(err)
 	}
 	if err := os.MkdirAll(kernel, 0o700); err != nil {

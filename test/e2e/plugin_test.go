@@ -21,6 +21,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/dataplane/transfer"
+	"github.com/fairlead/fairlead/test/runnable"
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -55,9 +56,9 @@ func (a *agent) runDir() string { return a.dir + ".plugins" }
 func (a *agent) install(program, name string, flaws ...string) string {
 	a.t.Helper()
 	path := filepath.Join(a.pluginDir(), handshake.FilePrefix+name)
-	text, err := os.ReadFile(filepath.Join(plugins, program))
+	err := os.MkdirAll(a.pluginDir(), 0o755)
 	if err == nil {
-		err = errors.Join(os.MkdirAll(a.pluginDir(), 0o755), os.WriteFile(path, text, 0o755))
+		err = runnable.Copy(filepath.Join(plugins, program), path)
 	}
 	if err == nil && len(flaws) > 0 {
 		err = os.WriteFile(path+".flaws", []byte(strings.Join(flaws, "\n")), 0o644)

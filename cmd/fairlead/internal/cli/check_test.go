@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/internal/hostcheck"
 	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/port"
+	"github.com/fairlead/fairlead/test/runnable"
 	"github.com/fairlead/fairlead/test/short"
 )
 
@@ -83,7 +84,7 @@ func TestCheckAsksPlanes(t *testing.T) {
 func TestCheckNamesThePlaneThatHangs(t *testing.T) {
 	c := newCommand(t)
 	dir := c.installPlugins(t, "good")
-	if err := os.WriteFile(filepath.Join(dir, "fairlead-dataplane-hangs"), []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
+	if err := runnable.Write(filepath.Join(dir, "fairlead-dataplane-hangs"), []byte("#!/bin/sh\nexec sleep 60\n")); err != nil {
 		t.Fatal(err)
 	}
 	c.setenv("FAIRLEAD_NODE_DATA_DIR=" + filepath.Join(dir, "data"))
@@ -99,7 +100,7 @@ func TestCheckNamesThePlaneThatHangs(t *testing.T) {
 func TestCheckShowsRefusedPlanes(t *testing.T) {
 	c := newCommand(t)
 	dir := c.installPlugins(t)
-	if err := os.WriteFile(filepath.Join(dir, "fairlead-dataplane-text"), []byte("hello"), 0o755); err != nil {
+	if err := runnable.Write(filepath.Join(dir, "fairlead-dataplane-text"), []byte("hello")); err != nil {
 		t.Fatal(err)
 	}
 	_, found := checkHost(t, c, "dataplane: [text]")
@@ -149,10 +150,7 @@ func TestCheckForOrdinaryUsers(t *testing.T) {
 	const nobody = 65534
 	dir := short.Dir(t)
 	program := filepath.Join(dir, "program")
-	text, err := os.ReadFile("/proc/self/exe")
-	if err == nil {
-		err = os.WriteFile(program, text, 0o755)
-	}
+	err := runnable.Copy("/proc/self/exe", program)
 	if err == nil {
 		err = os.Chmod(dir, 0o755)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/runnable"
 	"github.com/fairlead/fairlead/test/scale"
 	"github.com/fairlead/fairlead/test/short"
 	"github.com/fairlead/fairlead/test/transcript"
@@ -252,7 +253,9 @@ func TestDevKilled(t *testing.T) {
 	}
 	exe := filepath.Join(dir, "fairlead")
 	for _, name := range []string{"fairlead", handshake.FilePrefix + l7Name} { // where that user may go
-		copyFile(t, filepath.Join(builtDir(t), name), filepath.Join(dir, name))
+		if err := runnable.Copy(filepath.Join(builtDir(t), name), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	home := filepath.Join(dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
@@ -323,25 +326,6 @@ func TestDevKilled(t *testing.T) {
 	_ = last.Wait()
 	awaitEnd(t, c.pids())
 	awaitNoDir(t, run)
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err = io.Copy(out, in); err != nil {
-		t.Fatal(err)
-	}
-	if err := out.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Without the data plane l7 there is a cluster, and no proxy.

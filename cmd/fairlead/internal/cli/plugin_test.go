@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane/fake"
 	"github.com/fairlead/fairlead/dataplane/sdk"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
+	"github.com/fairlead/fairlead/test/runnable"
 )
 
 // fakePlugin is the main of a plugin for these tests: the test binary under the
@@ -56,8 +57,7 @@ func (c *command) installPlugins(t *testing.T, names ...string) (dir string) {
 	for _, name := range names {
 		path := filepath.Join(dir, handshake.FilePrefix+name)
 		if err := os.Link(exe, path); err != nil {
-			text, readErr := os.ReadFile(exe)
-			if readErr != nil || os.WriteFile(path, text, 0o755) != nil {
+			if err := runnable.Copy(exe, path); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -70,7 +70,7 @@ func (c *command) installPlugins(t *testing.T, names ...string) (dir string) {
 func TestPluginList(t *testing.T) {
 	c := newCommand(t)
 	dir := c.installPlugins(t, "good", "so")
-	if err := os.WriteFile(filepath.Join(dir, handshake.FilePrefix+"text"), []byte("hello"), 0o755); err != nil {
+	if err := runnable.Write(filepath.Join(dir, handshake.FilePrefix+"text"), []byte("hello")); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "data", "plugins"), 0o700); err != nil {
@@ -220,7 +220,7 @@ func TestPluginStartTimeoutIsObeyed(t *testing.T) {
 	for args, code := range map[string]int{"list": ExitOK, "probe mute": ExitFailed, "info mute": ExitFailed} {
 		c := newCommand(t)
 		dir := c.installPlugins(t)
-		if err := os.WriteFile(filepath.Join(dir, handshake.FilePrefix+"mute"), []byte("#!/bin/sh\nexec sleep 30\n"), 0o755); err != nil {
+		if err := runnable.Write(filepath.Join(dir, handshake.FilePrefix+"mute"), []byte("#!/bin/sh\nexec sleep 30\n")); err != nil {
 			t.Fatal(err)
 		}
 		c.setenv("FAIRLEAD_PLUGIN_MUTE_START_TIMEOUT=300ms")

@@ -86,6 +86,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		strings.Replace(anyPort, "listen: 127.0.0.1:0", `listen: ["127.0.0.1:0", "127.0.0.1:0"]`, 1) + services("web", address(a)),
 		anyPort + services("web", address(a)) + "zone: other.test\nretry_budget: 50\naccess_log: stdout\n",
 	}
+	const reloaded = `msg="the configuration was reloaded"`
 	good, bad := 0, 0
 	for i := range scale.N(100) {
 		if i%5 == 4 {
@@ -97,7 +98,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 		p.signal(syscall.SIGHUP)
 		await.For(t, "the reload is done", func() bool {
-			return p.count(`msg="the configuration was reloaded"`) == good && p.count(`msg="the new configuration is not in force`) == bad
+			return p.count(reloaded) == good && p.count(`msg="the new configuration is not in force`) == bad
 		})
 	}
 	if bad > 0 {
@@ -108,7 +109,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	c := clientOf(t, p.listen)
 	await.For(t, "only the new endpoint answers", func() bool {
 		_, body, err := ask(c, "http://web/")
-		return err == nil && body == "b"
+		return err == nil && body == "b" && p.count(reloaded) == good+1
 	})
 	if n := stop(); n == 0 {
 		t.Error("there was no load")

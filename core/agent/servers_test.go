@@ -113,6 +113,11 @@ func TestChangeOfServers(t *testing.T) {
 		if st.Unasked != "" || len(st.Members) != 4 || !st.Members[0].MatchKnown || st.Commit == 0 || st.LogBytes == 0 || st.Awaits != "" {
 			return fmt.Sprintf("a follower says %+v", st)
 		}
+		for _, m := range st.Members {
+			if m.Name == "" { // it is a member before it says what it is called
+				return fmt.Sprintf("the name of %016x", m.ID)
+			}
+		}
 		return ""
 	})
 

@@ -227,24 +227,14 @@ func TestStoreOfASet(t *testing.T) {
 	}
 
 	// The one that leads stops: somebody else has the office before it is gone.
-	for _, r := range servers {
-		group, err := r.api.Raft(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if group.Leader != group.ID {
-			continue
-		}
-		r.signals <- os.Interrupt
-		if err := r.wait(t); err != nil {
-			t.Error(err)
-		}
-		if !strings.Contains(r.log.String(), "handed the leadership over") {
-			t.Errorf("the leader stopped without handing over; log:\n%s", r.log)
-		}
-		return
+	leads, _ := byRole(t, servers)
+	leads.signals <- os.Interrupt
+	if err := leads.wait(t); err != nil {
+		t.Error(err)
 	}
-	t.Error("nobody leads")
+	if !strings.Contains(leads.log.String(), "handed the leadership over") {
+		t.Errorf("the leader stopped without handing over; log:\n%s", leads.log)
+	}
 }
 
 func TestStoreThatDoesNotOpen(t *testing.T) {

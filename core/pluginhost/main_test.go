@@ -180,15 +180,16 @@ func statusOf(t *testing.T, h *Host, name string) Status {
 	return Status{}
 }
 
-func waitState(t *testing.T, h *Host, name string, want State) Status {
+// waitState returns the status with that state: the next one may be another already.
+func waitState(t *testing.T, h *Host, name string, want State) (s Status) {
 	t.Helper()
 	await.Until(t, func() string {
-		if s := statusOf(t, h, name); s.State != want {
+		if s = statusOf(t, h, name); s.State != want {
 			return "state " + string(want) + ", is " + string(s.State) + ": " + s.Reason
 		}
 		return ""
 	})
-	return statusOf(t, h, name)
+	return s
 }
 
 func waitClosed(t *testing.T, c <-chan struct{}, what string) {

@@ -92,7 +92,9 @@ func lenient(c Check) Check {
 
 func TestAnInstanceFollowsItsChecks(t *testing.T) {
 	var broken atomic.Bool
+	looked := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-looked
 		if broken.Load() {
 			http.Error(w, "disk full", http.StatusServiceUnavailable)
 			return
@@ -102,12 +104,16 @@ func TestAnInstanceFollowsItsChecks(t *testing.T) {
 	defer s.Close()
 	w := newWaiter()
 	r := start(t, Config{OnChange: w.onChange})
-	in := Instance{Key: keyOf("a"), Addr: addrOf(t, s), Checks: []Check{httpCheck("/healthz", MinInterval), {Kind: TCP, Interval: MinInterval}}}
+	in := Instance{Key: keyOf("a"), Addr: addrOf(t, s), Checks: []Check{httpCheck("/healthz", time.Hour), {Kind: TCP, Interval: MinInterval}}}
 	r.Set([]Instance{in})
-	if got, ok := r.State(in.Key); !ok || got.Passing || !got.Checks[0].At.IsZero() {
+	got, ok := r.State(in.Key)
+	close(looked) // a first probe may have come at once, and has to wait for this
+	if !ok || got.Passing || !got.Checks[0].At.IsZero() {
 		t.Fatalf("just set it is %+v, want critical and not probed", got)
 	}
-	got := w.until(t, r, in.Key, true)
+	in.Checks = []Check{httpCheck("/healthz", MinInterval), in.Checks[1]}
+	r.Set([]Instance{in})
+	got = w.until(t, r, in.Key, true)
 	if c := got.Checks[0]; !c.OK || c.Output != "200 OK: fine" || c.Successes < 1 || c.Took <= 0 || c.At.IsZero() {
 		t.Errorf("the HTTP check is %+v", c)
 	}

@@ -223,7 +223,7 @@ func TestStop(t *testing.T) {
 		shut      bool
 	}{
 		"that finishes":       {reconcile: func(_ context.Context, leave <-chan struct{}) { <-leave }, leave: true, budget: time.Minute, shut: true},
-		"that notices":        {reconcile: func(ctx context.Context, _ <-chan struct{}) { <-ctx.Done() }, budget: 1500 * time.Millisecond, shut: true},
+		"that notices":        {reconcile: func(ctx context.Context, _ <-chan struct{}) { <-ctx.Done() }, budget: 6 * time.Second, shut: true},
 		"that does not mind":  {reconcile: func(_ context.Context, leave <-chan struct{}) { <-leave }, budget: 150 * time.Millisecond, want: dataplane.ErrBusy},
 		"that is none at all": {budget: time.Minute, shut: true},
 	} {

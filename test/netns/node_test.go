@@ -14,7 +14,7 @@ import (
 
 const (
 	port    = 7000
-	patient = 5 * time.Second // for what must happen
+	patient = 30 * time.Second // for what must happen, also on a machine that is busy
 )
 
 // socket is a datagram socket of a node, with what it has heard.

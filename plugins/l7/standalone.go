@@ -75,6 +75,9 @@ func (s *standalone) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return s.stop(ctx)
 		case code := <-lost:
+			if ctx.Err() != nil { // which ended it
+				return s.stop(ctx)
+			}
 			return errors.Join(fmt.Errorf("l7: the link to the agent ended with code %d; the log says why", code), s.stop(ctx))
 		case sig := <-s.process.Signals:
 			if sig == syscall.SIGHUP {

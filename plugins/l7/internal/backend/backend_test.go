@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/port"
 )
 
 // peer is a listener whose connections the test holds.
@@ -206,12 +207,7 @@ func TestCut(t *testing.T) {
 }
 
 func TestConnectErrors(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := netip.MustParseAddrPort(l.Addr().String())
-	_ = l.Close()
+	addr := netip.MustParseAddrPort(port.Free(t))
 	p := NewPool(addr, options(Options{}))
 	if _, dialled, err := p.Get(context.Background(), await.Patience, false); err == nil || !dialled || !strings.Contains(err.Error(), addr.String()) {
 		t.Errorf("%v", err)

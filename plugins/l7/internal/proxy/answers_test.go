@@ -63,14 +63,17 @@ func TestBadAnswers(t *testing.T) {
 
 func TestHeadThatStalls(t *testing.T) {
 	for _, part := range []string{"HTTP/1.1 2", "HTTP/1.1 200 OK\r\nX", "HTTP/1.1 200 OK\r\nX: "} {
-		b := raw(t, func(c *net.TCPConn, r *bufio.Reader) {
-			_, _ = readHead(r)
-			_, _ = io.WriteString(c, part)
-			_, _ = io.Copy(io.Discard, r)
+		t.Run(part, func(t *testing.T) {
+			t.Parallel()
+			b := raw(t, func(c *net.TCPConn, r *bufio.Reader) {
+				_, _ = readHead(r)
+				_, _ = io.WriteString(c, part)
+				_, _ = io.Copy(io.Discard, r)
+			})
+			w := newWorld(t, func(o *options) { o.firstByte = 2 * time.Second }, b) // the part has to come by then
+			answer, _ := w.get("/", "")
+			expect(t, answer, http.StatusGatewayTimeout, ReasonSlowHead)
 		})
-		w := newWorld(t, func(o *options) { o.firstByte = 100 * time.Millisecond }, b)
-		answer, _ := w.get("/", "")
-		expect(t, answer, http.StatusGatewayTimeout, ReasonSlowHead)
 	}
 }
 
@@ -248,7 +251,7 @@ func TestClientAbort(t *testing.T) {
 		select {
 		case <-r.Context().Done():
 			cancelled <- nil
-		case <-time.After(5 * time.Second):
+		case <-time.After(await.Patience):
 			cancelled <- errors.New("still at work")
 		}
 	})

@@ -22,12 +22,16 @@ func fill(t *testing.T, l net.Listener) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	late := 0
 	for range 16 {
 		c, err := net.DialTimeout("tcp", l.Addr().String(), 50*time.Millisecond)
-		if err != nil {
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+			continue
+		}
+		if late++; late == 3 { // one may be late as the machine is busy
 			return l.Addr().String()
 		}
-		t.Cleanup(func() { _ = c.Close() })
 	}
 	t.Fatal("the queue never got full")
 	return ""

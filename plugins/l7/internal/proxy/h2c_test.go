@@ -21,6 +21,7 @@ import (
 
 // Clients may speak HTTP/2 by prior knowledge: the same proxy, the same rules.
 func TestHTTP2Clients(t *testing.T) {
+	const idle = 300 * time.Millisecond
 	b := server(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/early":
@@ -30,7 +31,7 @@ func TestHTTP2Clients(t *testing.T) {
 			for range 2 {
 				_, _ = io.WriteString(w, "data\n")
 				_ = http.NewResponseController(w).Flush()
-				<-time.After(600 * time.Millisecond)
+				<-time.After(2 * idle)
 			}
 			return
 		case "/dies":
@@ -42,7 +43,7 @@ func TestHTTP2Clients(t *testing.T) {
 		_, _ = fmt.Fprintf(w, "%s %d %s %s", r.Method, n, r.Host, r.Header.Get("X-Forwarded-For"))
 		w.Header().Set("Grpc-Status", "0")
 	})
-	w := newWorld(t, func(o *options) { o.bodyIdle, o.try = 300*time.Millisecond, 0 }, b)
+	w := newWorld(t, func(o *options) { o.try = 0 }, b)
 	w.serveHTTP2()
 	client := w.client()
 	only := new(http.Protocols)
@@ -78,9 +79,12 @@ func TestHTTP2Clients(t *testing.T) {
 	if answer, _, err := ask("POST", "/early", endless(64<<20)); err != nil || answer.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("early: %v %v", answer, err)
 	}
+	was := w.proxy.options.Load().bodyIdle
+	w.adjust(func(o *options) { o.bodyIdle = idle })
 	if _, got, err := ask("GET", "/pauses", nil); err != nil || got != "data\ndata\n" {
 		t.Errorf("pauses: %q %v", got, err)
 	}
+	w.adjust(func(o *options) { o.bodyIdle = was })
 	if _, got, err := ask("GET", "/dies", nil); err == nil {
 		t.Errorf("an answer of %d bytes that broke off looks whole", len(got))
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/plugins/l7/internal/route"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/port"
 	"github.com/fairlead/fairlead/test/transcript"
 )
 
@@ -266,12 +267,7 @@ func readHead(r *bufio.Reader) (string, error) {
 // refusing is an address at which nobody listens.
 func refusing(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return port.Free(t)
 }
 
 // dial opens a connection to the proxy.
@@ -281,7 +277,7 @@ func (w *world) dial() (*net.TCPConn, *bufio.Reader) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(await.Patience))
 	w.t.Cleanup(func() { _ = c.Close() })
 	return c.(*net.TCPConn), bufio.NewReader(c)
 }

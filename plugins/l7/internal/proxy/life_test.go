@@ -268,7 +268,7 @@ func TestRetrySettings(t *testing.T) {
 	}
 	w := newWorld(t, nil, backends...)
 	s := settings.Default()
-	s.Retry.Most = settings.MostRetries
+	s.Retry.Most, s.Timeouts.Try = settings.MostRetries, 0 // however late they end it
 	w.proxy.Configure(s)
 	answer, _ := w.get("/", "")
 	expect(t, answer, http.StatusBadGateway, ReasonBackendReset)

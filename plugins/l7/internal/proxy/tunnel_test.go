@@ -66,7 +66,7 @@ func echoes(t testing.TB, c *gorilla.Conn, message []byte) {
 }
 
 func echo(c *gorilla.Conn, message []byte) error {
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(await.Patience))
 	if err := c.WriteMessage(gorilla.BinaryMessage, message); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func TestWebSocketMessages(t *testing.T) {
 
 func TestWebSocketOfAnotherClient(t *testing.T) {
 	w := newWorld(t, nil, echoSocket(t))
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
 	defer cancel()
 	c, _, err := websocket.Dial(ctx, "ws://web/", &websocket.DialOptions{HTTPClient: w.client(), CompressionMode: websocket.CompressionContextTakeover})
 	if err != nil {
@@ -310,8 +310,9 @@ func TestTunnelsAndUpdates(t *testing.T) {
 func TestDrainTime(t *testing.T) {
 	for _, reason := range []dataplane.RemovalReason{dataplane.RemovedLeft, dataplane.RemovedDead} {
 		t.Run(reason.String(), func(t *testing.T) {
+			const drain = 400 * time.Millisecond
 			b := echoSocket(t)
-			w := newWorld(t, func(o *options) { o.drain = 400 * time.Millisecond }, b)
+			w := newWorld(t, func(o *options) { o.drain = drain }, b)
 			c := w.socket()
 			var silentSince time.Time
 			if reason == dataplane.RemovedDead {
@@ -322,9 +323,11 @@ func TestDrainTime(t *testing.T) {
 			e, _ := svc.Endpoints.Get(svc.Endpoints.Slice()[0].ID)
 			start := time.Now()
 			w.apply(&dataplane.Service{Key: svc.Key}, []dataplane.Removal{{Endpoint: e, Reason: reason, SuspectedSince: silentSince}})
-			echoes(t, c, []byte("still here"))
+			if err := echo(c, []byte("still here")); err != nil && time.Since(start) < drain { // else it came too late
+				t.Fatal(err)
+			}
 			await.For(t, "the tunnel has ended", func() bool { return w.proxy.Tunnels() == 0 })
-			if took := time.Since(start); took < 400*time.Millisecond {
+			if took := time.Since(start); took < drain {
 				t.Errorf("ended after %v", took)
 			}
 		})

@@ -26,7 +26,7 @@ import (
 )
 
 // patience bounds each wait; it is long as the machine may be busy.
-const patience = 20 * time.Second
+const patience = await.Patience
 
 // builds makes each program once for all tests.
 type builds struct {

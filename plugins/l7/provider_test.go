@@ -3,6 +3,7 @@ package l7
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // configured returns a provider with these settings.
@@ -190,9 +192,7 @@ func TestHealth(t *testing.T) {
 	}
 	p = configured(t, `{"listen": [`+listen+`], "announce_time": "0s"}`)
 	defer end(p)
-	if h := p.Health(t.Context()); h.State != dataplane.HealthReady {
-		t.Errorf("got %+v", h)
-	}
+	healthy(t, p)
 	r := &reconciler{t, p, &dataplane.Snapshot{}}
 	r.want(http.StatusServiceUnavailable, "web") // nothing is known yet
 	if err := p.Drain(t.Context(), time.Now().Add(time.Second), func(dataplane.DrainProgress) {}); err != nil {
@@ -204,10 +204,24 @@ func TestHealth(t *testing.T) {
 	if _, err := p.Configure(t.Context(), dataplane.Config{InstanceID: "i", JSON: []byte(quick)}); err != nil {
 		t.Fatal(err)
 	}
-	if h := p.Health(t.Context()); h.State != dataplane.HealthReady {
-		t.Errorf("after it was configured again: got %+v", h)
-	}
+	healthy(t, p)
 	r.want(http.StatusServiceUnavailable, "web")
+}
+
+// healthy waits until all listeners have answered in time, which they do not always
+// where the machine is busy.
+func healthy(t *testing.T, p interface {
+	Health(context.Context) dataplane.Health
+},
+) {
+	t.Helper()
+	await.Until(t, func() string {
+		h := p.Health(t.Context())
+		if h.State == dataplane.HealthReady {
+			return ""
+		}
+		return fmt.Sprintf("a proxy that is ready; it is %+v", h)
+	})
 }
 
 func TestProbe(t *testing.T) {
@@ -330,7 +344,5 @@ func TestGuest(t *testing.T) {
 	if err := g.Shutdown(t.Context(), dataplane.ShutdownRemove); err != nil {
 		t.Error(err)
 	}
-	if h := g.Health(t.Context()); h.State != dataplane.HealthReady {
-		t.Errorf("after an agent's Shutdown: %+v", h)
-	}
+	healthy(t, g) // after an agent's Shutdown
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/plugins/l7/internal/conf"
 	"github.com/fairlead/fairlead/plugins/l7/internal/settings"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/short"
 )
 
@@ -106,9 +107,11 @@ func TestReadmeWithAnAgent(t *testing.T) {
 			}
 			n.agent(dataplane, plugins, address(a))
 			answers(t, listen, "a")
-			if code, _, err := ask(clientOf(t, listen), "http://nobody/"); err != nil || code != http.StatusNotFound {
-				t.Errorf("got %d, %v", code, err)
-			}
+			c := clientOf(t, listen)
+			await.For(t, "it knows that it has all, and nobody else", func() bool {
+				code, _, err := ask(c, "http://nobody/")
+				return err == nil && code == http.StatusNotFound
+			})
 		})
 	}
 }

@@ -275,11 +275,11 @@ func TestNotify(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	if err := socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
 	next := func(want string) {
 		t.Helper()
+		if err := socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
 		b := make([]byte, 1024)
 		n, err := socket.Read(b)
 		if err != nil || !strings.HasPrefix(string(b[:n]), want) {

@@ -60,7 +60,7 @@ func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok")
 func client(t *testing.T) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+	return &http.Client{Transport: tr, Timeout: await.Patience}
 }
 
 func get(c *http.Client, address string) (*http.Response, error) {
@@ -294,7 +294,7 @@ func TestH2C(t *testing.T) {
 	tr := &http.Transport{Protocols: new(http.Protocols)}
 	tr.Protocols.SetUnencryptedHTTP2(true)
 	defer tr.CloseIdleConnections()
-	c := &http.Client{Transport: tr, Timeout: 5 * time.Second}
+	c := &http.Client{Transport: tr, Timeout: await.Patience}
 	if _, err := get(c, f.Addresses()[0]); err == nil {
 		t.Error("HTTP/2 was taken although it is off")
 	}
@@ -319,7 +319,7 @@ func TestOptionsOfTheWholeServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(await.Patience))
 	_, _ = io.WriteString(c, "OPTIONS * HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
 	if answer, err := io.ReadAll(c); err != nil || !strings.HasSuffix(string(answer), "\r\n\r\n*") {
 		t.Errorf("%q %v", answer, err)

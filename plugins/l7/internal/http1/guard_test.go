@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // start runs a server on loopback and returns its address.
@@ -50,7 +52,7 @@ func dial(t *testing.T, addr string) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return &client{t, c, bufio.NewReader(c)}
@@ -113,7 +115,7 @@ func TestARefusedRequestIsAnswered(t *testing.T) {
 }
 
 func TestGoodRequestsAreAsWithoutAGuard(t *testing.T) {
-	addr := start(t, Limits{}, echo, nil)
+	addr := start(t, Limits{HeaderTimeout: await.Patience}, echo, nil) // a head in bytes takes its time
 	large := strings.Repeat("0123456789", 100_000)
 	for _, piece := range []int{1, 50, 1 << 20} {
 		c := dial(t, addr)
@@ -298,7 +300,7 @@ func TestTheHandlerLearnsThatTheClientLeft(t *testing.T) {
 		c.Close()
 		select {
 		case <-left:
-		case <-time.After(5 * time.Second):
+		case <-time.After(await.Patience):
 			t.Fatalf("the handler of %.80q was not told", request)
 		}
 	}

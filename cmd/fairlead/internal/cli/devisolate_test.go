@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/await"
@@ -92,6 +93,31 @@ func kernelDev(t *testing.T, c *command) (*exec.Cmd, localJSON) {
 	return dev, ready
 }
 
+// answerAt asks a VIP until each of these instances has answered; it is never without
+// an answer. Where the host stood still, checks of all instances may have run out of
+// time, and then it is asked again.
+func answerAt(t *testing.T, ask func() (string, error), instances ...string) {
+	t.Helper()
+	await.Steadily(t, func() error {
+		missing := map[string]bool{}
+		for _, id := range instances {
+			missing[id] = true
+		}
+		for limit := time.Now().Add(waitTimeout); len(missing) > 0; {
+			late := time.Now().After(limit)
+			out, err := ask()
+			if err != nil {
+				return fmt.Errorf("a VIP did not answer: %w: %s", err, out)
+			}
+			id, _, _ := strings.Cut(out, " ")
+			if delete(missing, id); late && len(missing) > 0 {
+				return fmt.Errorf("no answers of %v", missing)
+			}
+		}
+		return nil
+	})
+}
+
 // With the plane in the kernel, dev has a network and a cgroup for itself: a VIP
 // answers from all instances in there, nothing is attached elsewhere, and all is
 // gone in the end, also after kill -9.
@@ -123,23 +149,13 @@ func TestDevInKernel(t *testing.T) {
 		t.Errorf("the cgroup is %q, the VIPs are %v", ready.Cgroup, ready.VIPs)
 	}
 	for service, vip := range ready.VIPs {
-		missing := map[string]bool{}
+		var all []string
 		for _, i := range ready.Instances {
 			if i.Service == service {
-				missing[i.ID] = true
+				all = append(all, i.ID)
 			}
 		}
-		await.Until(t, func() string {
-			out, err := inside(getVariable+"=http://"+vip+"/", exe)
-			if err != nil {
-				t.Fatalf("a VIP did not answer: %v: %s", err, out)
-			}
-			id, _, _ := strings.Cut(out, " ")
-			if delete(missing, id); len(missing) > 0 {
-				return fmt.Sprintf("answers of %v", missing)
-			}
-			return ""
-		})
+		answerAt(t, func() (string, error) { return inside(getVariable+"=http://"+vip+"/", exe) }, all...)
 	}
 	var exit *exec.ExitError
 	if _, err := inside("", "sh", "-c", "exit 7"); !errors.As(err, &exit) || exit.ExitCode() != 7 {
@@ -216,20 +232,12 @@ func TestEachPlane(t *testing.T) {
 			if ready.Plane != want {
 				t.Errorf("the plane is %q", ready.Plane)
 			}
-			missing := map[string]bool{"web-1": true, "web-2": true, "web-3": true}
-			await.Until(t, func() string {
+			answerAt(t, func() (string, error) {
 				inside := exec.Command(exe, "dev", "exec", exe)
 				inside.Env = append(c.Environ, getVariable+"=http://"+ready.VIPs["web"]+"/")
 				out, err := inside.CombinedOutput()
-				if err != nil {
-					t.Fatalf("a VIP did not answer: %v: %s", err, out)
-				}
-				id, _, _ := strings.Cut(string(out), " ")
-				if delete(missing, id); len(missing) > 0 {
-					return fmt.Sprintf("answers of %v", missing)
-				}
-				return ""
-			})
+				return string(out), err
+			}, "web-1", "web-2", "web-3")
 			if err := dev.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
@@ -242,27 +250,30 @@ func TestEachPlane(t *testing.T) {
 				return // what it chose has a demo of its own
 			}
 			// A rate that is reached also on a host that is busy with the other planes.
-			demo := exec.Command(filepath.Join(builtDir(t), "fairlead"), "demo", "--duration", "5s", "--rate", "40", "-o", "json")
-			var errs strings.Builder
-			demo.Env, demo.Stderr = c.Environ, &errs
-			out, err := demo.Output()
-			if err != nil {
-				t.Fatalf("%v: %s\n%s", err, errs.String(), out[max(0, len(out)-2000):])
-			}
-			var d demoJSON
-			if err := json.Unmarshal(out, &d); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			v := d.VIP
-			if d.Errors != 0 || v == nil || v.Plane != want || v.Connects < 190 || v.Errors == v.Connects {
-				t.Fatalf("%d errors, the VIP: %+v", d.Errors, v)
-			}
-			for _, id := range []string{"web-1", "web-2", "web-3"} {
-				if v.Answers[id] == 0 {
-					t.Errorf("%s answered nobody at the VIP: %v", id, v.Answers)
+			await.Steadily(t, func() error {
+				demo := exec.Command(filepath.Join(builtDir(t), "fairlead"), "demo", "--duration", "5s", "--rate", "40", "-o", "json")
+				var errs strings.Builder
+				demo.Env, demo.Stderr = c.Environ, &errs
+				out, err := demo.Output()
+				if err != nil {
+					return fmt.Errorf("%w: %s\n%s", err, errs.String(), out[max(0, len(out)-2000):])
 				}
-			}
-			awaitEnd(t, d.Cluster.pids())
+				var d demoJSON
+				if err := json.Unmarshal(out, &d); err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+				awaitEnd(t, d.Cluster.pids())
+				v := d.VIP
+				if d.Errors != 0 || v == nil || v.Plane != want || v.Connects < 190 || v.Errors == v.Connects {
+					return fmt.Errorf("%d errors, the VIP: %+v", d.Errors, v)
+				}
+				for _, id := range []string{"web-1", "web-2", "web-3"} {
+					if v.Answers[id] == 0 {
+						return fmt.Errorf("%s answered nobody at the VIP: %v", id, v.Answers)
+					}
+				}
+				return nil
+			})
 			if err := netns.RootIsFree(); err != nil {
 				t.Error(err)
 			}

@@ -195,12 +195,15 @@ func TestDev(t *testing.T) {
 		}
 		return cmd.out.String()
 	}
-	if out := other("services"); !strings.Contains(out, "3/3") || !strings.Contains(out, "2/2") {
-		t.Errorf("services:\n%s", out)
-	}
-	if out := other("endpoints", "web"); strings.Count(out, " in  ready ") != 3 {
-		t.Errorf("endpoints web:\n%s", out)
-	}
+	await.Until(t, func() string { // a check that was late takes an instance out for a moment
+		if out := other("services"); !strings.Contains(out, "3/3") || !strings.Contains(out, "2/2") {
+			return "services:\n" + out
+		}
+		if out := other("endpoints", "web"); strings.Count(out, " in  ready ") != 3 {
+			return "endpoints web:\n" + out
+		}
+		return ""
+	})
 
 	again := newCommand(t)
 	again.Environ = dev.Environ

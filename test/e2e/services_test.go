@@ -122,7 +122,8 @@ func TestServicesRegisteredInAllWays(t *testing.T) {
 	}
 	configured := n1.writeConfig("fairlead.yaml", "services:\n- "+strings.ReplaceAll(strings.TrimSpace(entry("web", 80)), "\n", "\n  ")+"\n")
 	n1.writeConfig("services.d/api.yaml", entry("api", 81))
-	n1.args = []string{"--config", configured}
+	// A drain that nobody misses who stands still for a moment.
+	n1.args = []string{"--config", configured, "--shutdown_drain", "5s", "--shutdown_timeout", "15s"}
 	stop := n1.instance(instancePort)
 	f.start()
 	n1.must("register", "mail", "--port", "25", "--instance", "mail-1", "--address", listens, "--check", "http=/,interval=200ms,failures_before_critical=2")
@@ -136,9 +137,12 @@ func TestServicesRegisteredInAllWays(t *testing.T) {
 	if err != nil || by["web-1@n1"].Addr != listens {
 		t.Errorf("n2 reaches web at %+v, %v, want %s", by["web-1@n1"], err, listens)
 	}
-	if out := n2.must("services"); strings.Count(out, "1/1") != 3 {
-		t.Errorf("services of n2:\n%s", out)
-	}
+	f.eventually(10*time.Second, "n2 lists them", func() error {
+		if out := n2.must("services"); strings.Count(out, "1/1") != 3 {
+			return fmt.Errorf("services of n2:\n%s", out)
+		}
+		return nil
+	})
 
 	// The same definition again is no news for anybody.
 	recordOf := func(a *agent) (epoch uint64) {
@@ -154,14 +158,18 @@ func TestServicesRegisteredInAllWays(t *testing.T) {
 		return epoch
 	}
 	before := recordOf(n2)
-	again := n1.must("register", "mail", "--port", "25", "--instance", "mail-1", "--address", listens, "--check", "http=/,interval=200ms,failures_before_critical=2")
-	if !strings.Contains(again, "nothing changed") {
-		t.Errorf("the same again: %s", again)
+	const times = 20
+	for range times {
+		again := n1.must("register", "mail", "--port", "25", "--instance", "mail-1", "--address", listens, "--check", "http=/,interval=200ms,failures_before_critical=2")
+		if !strings.Contains(again, "nothing changed") {
+			t.Errorf("the same again: %s", again)
+		}
 	}
 	// A change that comes after it shows that n2 is up to date.
 	n1.must("register", "news", "--port", "119", "--instance", "a", "--address", listens)
 	f.eventually(5*time.Second, "n2 knows what came after", n2.places("news", "a@n1=ready"))
-	if after := recordOf(n2); after > before+2 { // the definition, and perhaps its states
+	// The definition, and perhaps its states; a busy machine may have missed a check too.
+	if after := recordOf(n2); after > before+times/2 {
 		t.Errorf("n2's view went from %d to %d", before, after)
 	}
 	n1.must("deregister", "news")
@@ -173,9 +181,13 @@ func TestServicesRegisteredInAllWays(t *testing.T) {
 			f.eventually(10*time.Second, a.name+" has no endpoint of "+service, a.places(service, service+"-1@n1=failing"))
 		}
 	}
-	if by, err = n1.endpoints("web"); err != nil || !strings.Contains(by["web-1@n1"].Detail, "refused") {
-		t.Errorf("n1 says %+v, %v, want the check's words", by["web-1@n1"], err)
-	}
+	f.eventually(10*time.Second, "n1 has the check's words", func() error {
+		by, err := n1.endpoints("web")
+		if err == nil && !strings.Contains(by["web-1@n1"].Detail, "refused") {
+			err = fmt.Errorf("n1 says %+v", by["web-1@n1"])
+		}
+		return err
+	})
 	n1.instance(instancePort)
 	f.eventually(10*time.Second, "n3 has the endpoint again", n3.places("web", "web-1@n1=ready"))
 

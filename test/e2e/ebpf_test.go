@@ -126,31 +126,30 @@ func (d *dialer) dials() []dial {
 func (d *dialer) answers(a *agent, names ...string) {
 	a.t.Helper()
 	from := time.Now()
-	a.eventually(10*time.Second, "answers of "+strings.Join(names, ", "), func() error {
-		missing := map[string]bool{}
-		for _, name := range names {
-			missing[name] = true
+	a.eventually(10*time.Second, "answers of "+strings.Join(names, ", "), func() error { return d.reaches(from, names...) })
+}
+
+// reaches is nil if of the last connects those that began after a time were answered by
+// these, each of them, and by nobody else.
+func (d *dialer) reaches(from time.Time, names ...string) error {
+	known, missing := map[string]bool{}, map[string]bool{}
+	for _, name := range names {
+		known[name], missing[name] = true, true
+	}
+	all := d.dials()
+	for _, one := range all[max(0, len(all)-20):] {
+		if one.began.Before(from) {
+			continue
 		}
-		all := d.dials()
-		last := all[max(0, len(all)-20):]
-		known := map[string]bool{}
-		for _, name := range names {
-			known[name] = true
+		if !known[one.name] {
+			return fmt.Errorf("%+v", one)
 		}
-		for _, one := range last {
-			if one.began.Before(from) {
-				continue
-			}
-			if !known[one.name] {
-				return fmt.Errorf("%+v", one)
-			}
-			delete(missing, one.name)
-		}
-		if len(missing) > 0 {
-			return fmt.Errorf("none of %v", missing)
-		}
-		return nil
-	})
+		delete(missing, one.name)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("none of %v", missing)
+	}
+	return nil
 }
 
 // TestEBPFKilled: kill -9 of agent and plane, one after the other and both, under

@@ -103,12 +103,17 @@ func (a *agent) handsOver(to *agent) error {
 func (c *ledCluster) turns(load *dialer, before *agent, since time.Time) *agent {
 	c.t.Helper()
 	var now *agent
-	c.eventually(20*time.Second, "the host sees another leader", func() (err error) {
-		now, err = c.leader(before)
-		return err
+	var seen time.Time
+	c.eventually(30*time.Second, "connects reach another leader, whom the host sees", func() error {
+		is, err := c.leader(before)
+		if err != nil {
+			return err
+		}
+		if is != now { // on a busy machine there may have been one more election
+			now, seen = is, time.Now()
+		}
+		return load.reaches(seen, now.name)
 	})
-	seen := time.Now()
-	load.answers(c.host.agent, now.name)
 	first := time.Duration(0)
 	for _, one := range load.dials() {
 		switch after := one.began.Sub(seen); {
@@ -130,17 +135,13 @@ func TestLeaderVIP(t *testing.T) {
 		t.Run(plane, func(t *testing.T) {
 			t.Parallel()
 			c := newLedCluster(t, plane)
-			leader, err := c.leader(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
 			var names []string
 			for _, a := range c.servers {
 				names = append(names, a.name)
 			}
 			c.host.dials("--tls", "--to", vipOfServers, "--rate", "20").answers(c.host.agent, names...)
 			load := c.host.dials("--tls", "--to", vipOfLeader, "--rate", "50")
-			load.answers(c.host.agent, leader.name)
+			leader := c.turns(load, nil, time.Now())
 
 			for range scale.N(10) {
 				since := time.Now()
@@ -153,25 +154,32 @@ func TestLeaderVIP(t *testing.T) {
 					return err
 				})
 
-				var to *agent
-				c.eventually(20*time.Second, "the leadership is handed over", func() (err error) {
-					// A busy machine may have had another election.
-					if leader, err = c.leader(nil); err != nil {
-						return err
-					}
-					to = nil
-					for _, a := range c.servers {
-						if a != leader && (a != old || to == nil) {
-							to = a
+				for try := 1; ; try++ {
+					var to *agent
+					c.eventually(20*time.Second, "the leadership is handed over", func() (err error) {
+						// A busy machine may have had another election.
+						if leader, err = c.leader(nil); err != nil {
+							return err
 						}
+						to = nil
+						for _, a := range c.servers {
+							if a != leader && (a != old || to == nil) {
+								to = a
+							}
+						}
+						since = time.Now()
+						return leader.handsOver(to)
+					})
+					got := c.turns(load, leader, since)
+					leader = got
+					if got == to {
+						break
 					}
-					since = time.Now()
-					return leader.handsOver(to)
-				})
-				if got := c.turns(load, leader, since); got != to {
-					t.Errorf("%s leads, and not %s", got.name, to.name)
+					if scale.Factor() >= 1 || try == 3 { // also then it may
+						t.Errorf("%s leads, and not %s", got.name, to.name)
+						break
+					}
 				}
-				leader = to
 			}
 		})
 	}

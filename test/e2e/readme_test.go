@@ -101,9 +101,20 @@ func TestStepMissing(t *testing.T) {
 	}
 }
 
-// repeatable are the commands that only look, and may so be asked until what
-// was done before has taken effect.
-var repeatable = regexp.MustCompile(`^(for .*)?(curl|bin/fairlead (members|services|endpoints)) `)
+// repeatable are the commands that only look, or do the same again, and may so be asked
+// until what was done before has taken effect.
+var repeatable = regexp.MustCompile(`^(for .*)?(curl|bin/fairlead (members|services|endpoints|kv|raft status))( |$)`)
+
+func TestRepeatable(t *testing.T) {
+	for command, want := range map[string]bool{
+		"for i in 1 2; do curl -s http://127.0.0.1/; done": true, "curl -s http://127.0.0.1/": true, "bin/fairlead members": true,
+		"bin/fairlead endpoints web": true, "bin/fairlead raft status": true, "kill -9 12345": false, "bin/fairlead register hello --port 80": false,
+	} {
+		if got := repeatable.MatchString(command); got != want {
+			t.Errorf("%s is repeated: %v, want %v", command, got, want)
+		}
+	}
+}
 
 // The first ten minutes of the README, as they stand there, against a real
 // cluster of `fairlead dev`: each command succeeds and prints what is shown.

@@ -149,17 +149,31 @@ func TestStoreDiskStalls(t *testing.T) {
 	if most := scale.Bound(3*electionTimeout, 15*electionTimeout); took > most {
 		t.Errorf("leadership moved after %v, want %v at most", took, most)
 	}
-	for since := time.Now(); time.Since(since) < ttl+2*time.Second; lasts(500 * time.Millisecond) {
-		if err := lease.renew(others[1]); err != nil {
+	renewed := time.Now()
+	for since := renewed; time.Since(since) < ttl+2*time.Second; lasts(500 * time.Millisecond) {
+		err := lease.renew(others[1])
+		switch {
+		case err == nil:
+			renewed = time.Now()
+		case errors.Is(err, errGone) || scale.Factor() >= 1 || time.Since(renewed) > ttl:
 			t.Errorf("%v after the disk stalled the lease is not renewed: %v", time.Since(began), err)
+		default: // a busy machine may have another election
+			t.Log(err)
 		}
 	}
 	goesOn()
 	f.eventually(30*time.Second, "all follow", f.led)
 	// Debian's etcd revokes it then (etcd issue 15247).
-	if err := lease.renew(leader); err != nil && f.kind == agents {
-		t.Error(err)
-	}
+	f.eventually(2*time.Second, "the lease is renewed at the one that stalled", func() error {
+		err := lease.renew(leader)
+		if f.kind != agents {
+			return nil
+		}
+		if errors.Is(err, errGone) {
+			t.Fatal(err)
+		}
+		return err
+	})
 	l.end()
 }
 
@@ -181,9 +195,11 @@ func (n *storeNode) lease(seconds int64) lease {
 	return lease{r.ID}
 }
 
+var errGone = errors.New("the lease is gone")
+
 // renew asks a server for the whole time of the lease, and for its key.
 func (l lease) renew(n *storeNode) error {
-	ctx, cancel := context.WithTimeout(context.Background(), scale.Bound(2*time.Second, 10*time.Second))
+	ctx, cancel := context.WithTimeout(context.Background(), scale.Bound(2*time.Second, 3*time.Second))
 	defer cancel()
 	stream, err := pb.NewLeaseClient(n.conn).LeaseKeepAlive(ctx)
 	if err != nil {
@@ -197,11 +213,11 @@ func (l lease) renew(n *storeNode) error {
 		return fmt.Errorf("%s: renew: %w", n.name, err)
 	}
 	if r.TTL <= 0 {
-		return fmt.Errorf("%s: the lease is gone", n.name)
+		return fmt.Errorf("%s: %w", n.name, errGone)
 	}
 	got, err := n.kv().Range(ctx, &pb.RangeRequest{Key: []byte("leased")})
 	if err == nil && len(got.Kvs) != 1 {
-		err = fmt.Errorf("%s: the key of the lease is gone", n.name)
+		err = fmt.Errorf("%s: its key: %w", n.name, errGone)
 	}
 	return err
 }
@@ -310,11 +326,12 @@ func TestStoreMajorityFull(t *testing.T) {
 	})
 	for range 10 {
 		for _, n := range f.nodes {
-			ctx, cancel := context.WithTimeout(context.Background(), scale.Bound(2*time.Second, 10*time.Second))
-			if _, err := n.kv().Range(ctx, &pb.RangeRequest{Key: []byte(storePrefix + "k0")}); err != nil {
-				t.Errorf("%s: a read: %v", n.name, err)
-			}
-			cancel()
+			f.eventually(2*time.Second, n.name+" answers a read", func() error {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				defer cancel()
+				_, err := n.kv().Range(ctx, &pb.RangeRequest{Key: []byte(storePrefix + "k0")})
+				return err
+			})
 		}
 	}
 	// A new leader takes some until it has heard of the others' disks.

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fairlead/fairlead/test/history"
-	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/scale"
 )
 
 // What the clients of a store are: as in etcd's own robustness tests.
@@ -73,7 +73,7 @@ func (f *storeFleet) load(rate int, writes float64) *storeLoad {
 		l.calling.Wait()
 		l.watching.Wait()
 	})
-	netns.EventuallyNil(f.t, 10*time.Second, func() error {
+	eventually(f.t, 10*time.Second, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		r, err := f.nodes[0].kv().Range(ctx, &pb.RangeRequest{Key: []byte(storePrefix)})
@@ -276,7 +276,7 @@ func (l *storeLoad) firstAck(since time.Time) time.Duration {
 func (l *storeLoad) writesOn() time.Duration {
 	l.t.Helper()
 	since := time.Now()
-	netns.EventuallyNil(l.t, 30*time.Second, func() error {
+	eventually(l.t, 30*time.Second, func() error {
 		if l.firstAck(since) == 0 {
 			return errors.New("no write is acknowledged")
 		}
@@ -345,7 +345,7 @@ func (l *storeLoad) mark() int64 {
 	l.t.Helper()
 	var revision int64
 	try := 0
-	netns.EventuallyNil(l.t, 30*time.Second, func() error {
+	eventually(l.t, 30*time.Second, func() error {
 		try++
 		o := history.Operation{Kind: history.Put, Key: storePrefix + "end", Value: fmt.Sprint("end-", try)}
 		a, err := l.call(storeClients, l.f.nodes[try%len(l.f.nodes)], o, 2*time.Second)
@@ -373,12 +373,23 @@ func (f *storeFleet) same(revision int64) error {
 // hashAt returns the hash of the server's state at a revision, once it has come to that:
 // an agent that passes calls on may ask another server than the one its watches show.
 func (n *storeNode) hashAt(revision int64) (uint32, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	var r *pb.HashKVResponse
+	err := n.answered(func(ctx context.Context) (err error) {
+		r, err = pb.NewMaintenanceClient(n.conn).HashKV(ctx, &pb.HashKVRequest{Revision: revision})
+		return err
+	})
+	return r.GetHash(), err
+}
+
+// answered makes a call until there is an answer: somebody may have to be elected first.
+func (n *storeNode) answered(call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), scale.Bound(10*time.Second, 30*time.Second))
 	defer cancel()
 	for {
-		r, err := pb.NewMaintenanceClient(n.conn).HashKV(ctx, &pb.HashKVRequest{Revision: revision})
-		if rpctypes.ErrorDesc(err) != rpctypes.ErrorDesc(rpctypes.ErrGRPCFutureRev) {
-			return r.GetHash(), err
+		err := call(ctx)
+		future := rpctypes.ErrorDesc(err) == rpctypes.ErrorDesc(rpctypes.ErrGRPCFutureRev)
+		if ctx.Err() != nil || !future && status.Code(err) != codes.Unavailable {
+			return err
 		}
 		lasts(10 * time.Millisecond)
 	}
@@ -386,9 +397,11 @@ func (n *storeNode) hashAt(revision int64) (uint32, error) {
 
 // holds is nil when the server holds exactly a state.
 func (n *storeNode) holds(want map[string]history.Item, revision int64) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	r, err := n.kv().Range(ctx, &pb.RangeRequest{Key: []byte(storePrefix), RangeEnd: []byte("load0"), Revision: revision})
+	var r *pb.RangeResponse
+	err := n.answered(func(ctx context.Context) (err error) {
+		r, err = n.kv().Range(ctx, &pb.RangeRequest{Key: []byte(storePrefix), RangeEnd: []byte("load0"), Revision: revision})
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", n.name, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/scale"
 )
 
 // TestStoreSecretRotates: the secret of three running servers is replaced, step by
@@ -22,23 +24,24 @@ func TestStoreSecretRotates(t *testing.T) {
 	f.timeout = 5 * time.Second
 	f.upAll()
 	l := f.load(200, 0.5)
-	for _, step := range []struct {
-		what    string
-		secrets []string
-	}{
-		{"the new one is added", []string{was, will}},
-		{"the new one is first", []string{will, was}},
-		{"the old one is removed", []string{will}},
-	} {
-		for _, n := range f.nodes {
-			n.secrets(step.secrets...)
-			n.reload()
-			lasts(loadLasts() / 20)
+	all := []string{was, will}
+	term := f.term()
+	for try := 1; ; try++ {
+		_, refusedBefore, failedBefore := l.counts()
+		f.rotates(l, was, will)
+		_, refused, failed := l.counts()
+		refused, failed = refused-refusedBefore, failed-failedBefore
+		if refused+failed == 0 {
+			break
 		}
-		t.Logf("%s: a write takes %v", step.what, l.writesOn())
-	}
-	if _, refused, failed := l.counts(); refused+failed != 0 {
-		t.Errorf("%d calls were refused and %d failed", refused, failed)
+		// What a busy machine's elections cost is nothing of this, if it is not each time.
+		if scale.Factor() >= 1 || f.term() == term || try == 3 {
+			t.Errorf("%d calls were refused and %d failed", refused, failed)
+			break
+		}
+		t.Logf("again, as there was an election: %d calls were refused and %d failed", refused, failed)
+		was, will = will, newSecret()
+		all = append(all, will)
 	}
 
 	forgotten := f.besides(f.leader())[0]
@@ -66,12 +69,47 @@ func TestStoreSecretRotates(t *testing.T) {
 	f.eventually(30*time.Second, "it follows with the new one", f.led)
 	l.end()
 	for _, n := range f.nodes {
-		for _, secret := range []string{was, will} {
+		for _, secret := range all {
 			if strings.Contains(n.proc.Output(), secret) {
 				t.Errorf("%s has printed a secret", n.name)
 			}
 		}
 	}
+}
+
+// rotates replaces the secret of all servers step by step.
+func (f *storeFleet) rotates(l *storeLoad, was, will string) {
+	f.t.Helper()
+	for _, step := range []struct {
+		what    string
+		secrets []string
+	}{
+		{"the new one is added", []string{was, will}},
+		{"the new one is first", []string{will, was}},
+		{"the old one is removed", []string{will}},
+	} {
+		for _, n := range f.nodes {
+			n.secrets(step.secrets...)
+			n.reload()
+			lasts(loadLasts() / 20)
+		}
+		f.t.Logf("%s: a write takes %v", step.what, l.writesOn())
+	}
+}
+
+// term waits until all follow one leader and returns the term.
+func (f *storeFleet) term() (term uint64) {
+	f.t.Helper()
+	f.eventually(30*time.Second, "all follow one leader", func() error {
+		leader, err := f.leads(f.nodes...)
+		if err != nil {
+			return err
+		}
+		st, err := leader.status()
+		term = st.GetRaftTerm()
+		return err
+	})
+	return term
 }
 
 // reload has the agent read its configuration again.

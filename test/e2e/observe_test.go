@@ -20,7 +20,7 @@ import (
 // connections is how many the fake provider at a socket played. It plays them
 // only while somebody watches its flows.
 func connections(socket string) (n uint64, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -115,10 +115,14 @@ func TestObserve(t *testing.T) {
 	shown := len(follower.Output())
 	a.eventually(10*time.Second, "flows of the next life", func() error { _, err := firstLine(follower.Output()[shown:]); return err })
 
-	counted, err := a.run("stats", "web")
-	if err != nil || !strings.Contains(string(counted), "connections") || !strings.Contains(string(counted), "programmed_endpoints") {
-		t.Errorf("stats: %v: %s", err, counted)
-	}
+	// What the life before showed may have come late: this one may have nothing yet.
+	a.eventually(10*time.Second, "the next life is counted", func() error {
+		counted, err := a.run("stats", "web")
+		if err != nil || !strings.Contains(string(counted), "connections") || !strings.Contains(string(counted), "programmed_endpoints") {
+			return fmt.Errorf("stats: %v: %s", err, counted)
+		}
+		return nil
+	})
 	if _, err := a.run("stats", "wbe"); err == nil || !strings.Contains(err.Error(), "no node has a service default/wbe") || !strings.Contains(err.Error(), "web") {
 		t.Errorf("stats of a service that is not there: %v", err)
 	}

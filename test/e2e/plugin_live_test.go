@@ -86,41 +86,46 @@ func TestPluginLiveState(t *testing.T) {
 	life := a.ready("fake", 1)
 	was := a.served(a.socketOf(life))
 
-	output, err := a.run("plugin", "list", "-o", "json")
-	if err != nil {
-		t.Fatalf("%v: %s", err, output)
-	}
-	var list struct {
-		Agent   string
-		Plugins []struct {
-			Name, State, Version, Path string
-			Live                       *struct {
-				How        string
-				PID        int
-				Generation uint64
-				Session    struct {
-					AgentID string `json:"agent_id"`
-				}
+	type listed struct {
+		Name, State, Version, Path string
+		Live                       *struct {
+			How        string
+			PID        int
+			Generation uint64
+			Session    struct {
+				AgentID string `json:"agent_id"`
 			}
 		}
 	}
-	if err := json.Unmarshal(output, &list); err != nil {
-		t.Fatalf("%v: %s", err, output)
-	}
-	if len(list.Plugins) != 2 || list.Agent != a.socket() {
-		t.Fatalf("listed %s", output)
-	}
-	p := list.Plugins[0]
-	if p.State != "ready" || p.Path != path || p.Live == nil || p.Live.How != "child" || p.Live.PID != life.PID ||
-		p.Live.Generation < was.Generation || p.Live.Session.AgentID != was.Session.AgentID {
-		t.Errorf("listed %s", output)
-	}
-	if q := list.Plugins[1]; q.Name != "l7" || q.State != "available" || q.Live != nil {
-		t.Errorf("listed %s", output)
-	}
+	// What the plugin has, the agent knows when it has the answer.
+	a.eventually(5*time.Second, "the plugins are listed", func() error {
+		output, err := a.run("plugin", "list", "-o", "json")
+		var list struct {
+			Agent   string
+			Plugins []listed
+		}
+		if err == nil {
+			err = json.Unmarshal(output, &list)
+		}
+		if err != nil {
+			t.Fatalf("%v: %s", err, output)
+		}
+		if len(list.Plugins) != 2 || list.Agent != a.socket() {
+			return fmt.Errorf("listed %s", output)
+		}
+		p, q := list.Plugins[0], list.Plugins[1]
+		if p.State != "ready" || p.Path != path || p.Live == nil || p.Live.How != "child" || p.Live.PID != life.PID ||
+			p.Live.Generation < was.Generation || p.Live.Session.AgentID != was.Session.AgentID {
+			return fmt.Errorf("listed %s", output)
+		}
+		if q.Name != "l7" || q.State != "available" || q.Live != nil {
+			return fmt.Errorf("listed %s", output)
+		}
+		return nil
+	})
 
 	begun := time.Now()
-	output, err = a.run("plugin", "restart", "fake")
+	output, err := a.run("plugin", "restart", "fake")
 	if took := time.Since(begun); err != nil || took > scale.Bound(1500*time.Millisecond, 15*time.Second) || !strings.Contains(string(output), "fake is ready, pid ") {
 		t.Errorf("a restart: %v after %v: %s", err, took, output)
 	}

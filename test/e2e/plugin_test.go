@@ -177,12 +177,15 @@ func serves(socket string) (plane, error) {
 	return p, nil
 }
 
-// served waits until the provider at a socket has the agent's service.
+// served waits until the provider at a socket has the agent's service, and all that
+// there is: no other generation follows by itself.
 func (a *agent) served(socket string) plane {
 	a.t.Helper()
 	var p plane
 	a.eventually(5*time.Second, "the plugin has the service", func() (err error) {
-		p, err = serves(socket)
+		if p, err = serves(socket); err == nil && !p.Complete {
+			err = fmt.Errorf("generation %d is not complete", p.Generation)
+		}
 		return err
 	})
 	return p

@@ -194,7 +194,8 @@ func (n *storeNode) ages(killed time.Time) {
 	n.t.Helper()
 	least := time.Since(killed).Seconds()
 	got := n.copy()
-	if got.Age == nil || *got.Age < least || *got.Age > least+scale.Bound(10*time.Second, time.Minute).Seconds() {
+	// A busy machine reads late what they had said.
+	if got.Age == nil || *got.Age < least-scale.Bound(0, time.Second).Seconds() || *got.Age > least+scale.Bound(10*time.Second, time.Minute).Seconds() {
 		n.t.Errorf("%s has %+v, want an age of %.1f s or little more", n.name, got, least)
 	}
 	out, err := n.cli("raft", "status")

@@ -131,7 +131,10 @@ func TestClusterHalves(t *testing.T) {
 	last.expects(2) // so that nothing forms before the cut
 	c.up(c.servers...)
 	c.eventually(20*time.Second, "all see all alive", c.agreed(c.agents...))
-	lasts(2 * time.Second) // and know what the others expect
+	for _, n := range c.servers {
+		c.eventually(20*time.Second, n.name+" knows what others expect", n.says("says bootstrap_expect"))
+	}
+	lasts(2 * time.Second) // and what all of them do
 	groups := [2][]*netns.Node{}
 	for i, n := range c.servers {
 		groups[i/3] = append(groups[i/3], n.node)

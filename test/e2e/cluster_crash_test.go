@@ -60,6 +60,7 @@ func TestClusterDwindles(t *testing.T) {
 	}
 	c.up(c.nodes...)
 	c.formed(c.servers...)
+	who := c.identities()
 	l := c.load(300, 0.6)
 	for round := range scale.N(10) {
 		l.writesOn()
@@ -85,10 +86,9 @@ func TestClusterDwindles(t *testing.T) {
 		rand.Shuffle(len(killed), func(i, j int) { killed[i], killed[j] = killed[j], killed[i] })
 		c.up(killed...)
 		c.formed(c.servers...)
+		c.are(who) // who had been removed would be another one
 	}
-	if err := c.votes(c.servers...); err != nil {
-		t.Error(err)
-	}
+	c.vote(c.servers...)
 	l.end()
 }
 
@@ -99,14 +99,7 @@ func TestClusterStops(t *testing.T) {
 	leadsWithin := scale.Bound(5*time.Second, time.Minute)
 	c := startCluster(t, 3, 1)
 	l := c.load(300, 0.6)
-	who := map[*storeNode]serverIdentity{}
-	for _, n := range c.servers {
-		id, err := n.identity()
-		if err != nil {
-			t.Fatal(err)
-		}
-		who[n] = id
-	}
+	who := c.identities()
 	for i, elsewhere := range []bool{false, true} {
 		l.writesOn()
 		c.terminate(c.servers...)
@@ -120,11 +113,7 @@ func TestClusterStops(t *testing.T) {
 		if took, _ := c.formed(c.servers...); took > leadsWithin {
 			t.Errorf("%d: somebody led after %v, want %v at most", i, took, leadsWithin)
 		}
-		for _, n := range c.servers {
-			if id, err := n.identity(); err != nil || id != who[n] {
-				t.Errorf("%s is %+v, %v, and was %+v", n.name, id, err, who[n])
-			}
-		}
+		c.are(who)
 	}
 	c.eventually(10*time.Second, "the new addresses are listed", func() error {
 		all, err := c.servers[0].listPeers()
@@ -138,9 +127,31 @@ func TestClusterStops(t *testing.T) {
 		}
 		return nil
 	})
-	if err := c.votes(c.servers...); err != nil {
-		t.Error(err)
-	}
+	c.vote(c.servers...)
 	l.writesOn()
 	l.end()
+}
+
+// identities are who the servers are.
+func (c *cluster) identities() map[*storeNode]serverIdentity {
+	c.t.Helper()
+	who := map[*storeNode]serverIdentity{}
+	for _, n := range c.servers {
+		id, err := n.identity()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		who[n] = id
+	}
+	return who
+}
+
+// are fails the test unless the servers are who they were.
+func (c *cluster) are(who map[*storeNode]serverIdentity) {
+	c.t.Helper()
+	for _, n := range c.servers {
+		if id, err := n.identity(); err != nil || id != who[n] {
+			c.t.Errorf("%s is %+v, %v, and was %+v", n.name, id, err, who[n])
+		}
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/fairlead/fairlead/test/scale"
 )
 
@@ -70,10 +72,11 @@ func (c *cluster) forms(trial int) time.Duration {
 	}
 	took, group := c.formed(c.servers...)
 	for _, n := range c.nodes {
-		st, err := n.status()
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		var st *pb.StatusResponse
+		eventually(c.t, 10*time.Second, func() (err error) {
+			st, err = n.status()
+			return err
+		}, "%s says its status", n.name)
 		if got := fmt.Sprintf("%016x", st.Header.ClusterId); got != group {
 			c.t.Errorf("%s answers for the group %s, want %s", n.name, got, group)
 		}

@@ -63,9 +63,7 @@ func TestClusterReplaces(t *testing.T) {
 		}
 		return errors.Join(err, dies.learns(first[0]))
 	})
-	if err := c.votes(now...); err != nil {
-		t.Error(err)
-	}
+	c.vote(now...)
 	c.endOn(l, append(now, dies)...)
 }
 
@@ -83,6 +81,8 @@ type votersSeen struct {
 	c    *cluster
 	stop context.CancelFunc
 	done sync.WaitGroup
+
+	mu   sync.Mutex
 	seen map[string]bool // ids of the voters that a member list had
 }
 
@@ -100,10 +100,12 @@ func (c *cluster) watchVoters() *votersSeen {
 				var ids []string
 				for _, m := range r.Members {
 					if !m.IsLearner {
-						ids = append(ids, fmt.Sprintf("%x", m.ID))
+						ids = append(ids, fmt.Sprintf("%016x", m.ID))
 					}
 				}
+				w.mu.Lock()
 				w.seen[strings.Join(ids, " ")] = true
+				w.mu.Unlock()
 			}
 			select {
 			case <-tick.C:
@@ -117,10 +119,32 @@ func (c *cluster) watchVoters() *votersSeen {
 // configuration is how Raft logs that another membership is in force.
 var configuration = regexp.MustCompile(`switched to configuration voters=\(([^)]*)\)(?:&&\(([^)]*)\))?`)
 
+// has is nil if clients saw just these servers vote.
+func (w *votersSeen) has(servers []*storeNode) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ids := range w.seen {
+		voters := strings.Fields(ids)
+		all := len(voters) == len(servers)
+		for _, n := range servers {
+			id, err := n.identity()
+			if err != nil {
+				return err
+			}
+			all = all && slices.Contains(voters, id.ID)
+		}
+		if all {
+			return nil
+		}
+	}
+	return fmt.Errorf("clients saw %v", slices.Sorted(maps.Keys(w.seen)))
+}
+
 // end sees that there was one change, with three voters before and after it and at
 // every instant, in the eyes of clients and in the logs of the servers.
 func (w *votersSeen) end(t *testing.T, servers []*storeNode) {
 	t.Helper()
+	w.c.eventually(20*time.Second, "clients see those who vote now", func() error { return w.has(servers) })
 	w.stop()
 	w.done.Wait()
 	t.Logf("clients saw the voters %v", slices.Sorted(maps.Keys(w.seen)))
@@ -183,18 +207,20 @@ func TestClusterRolls(t *testing.T) {
 		})
 		c.terminate(goes)
 	}
-	if err := c.votes(c.servers[3:]...); err != nil {
-		t.Error(err)
-	}
+	c.vote(c.servers[3:]...)
 	l.writesOn()
 	gap := l.longestWait(began)
 	t.Logf("no write waited for more than %v", gap)
 	if gap > waitsAtMost {
 		t.Errorf("writes stood still for %v, want %v at most", gap, waitsAtMost)
 	}
-	if now, err := c.one(c.servers[3:]...); err != nil || now != group {
-		t.Errorf("the group is %s, %v, and was %s", now, err, group)
-	}
+	c.eventually(20*time.Second, "they are the group that was", func() error {
+		now, err := c.one(c.servers[3:]...)
+		if err == nil && now != group {
+			t.Fatalf("the group is %s, and was %s", now, group)
+		}
+		return err
+	})
 	c.endOn(l, c.servers[3:]...)
 }
 
@@ -216,9 +242,12 @@ func TestClusterRemoves(t *testing.T) {
 		}
 		c.nodes = []*storeNode{goes}
 		// A history begins with nothing.
-		if _, err := goes.kv().DeleteRange(t.Context(), &pb.DeleteRangeRequest{Key: []byte(storePrefix), RangeEnd: []byte("load0")}); err != nil {
-			t.Fatal(err)
-		}
+		c.eventually(20*time.Second, "the keys of before are gone", func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err := goes.kv().DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte(storePrefix), RangeEnd: []byte("load0")})
+			return err
+		})
 		l := c.load(100, 1) // it reads nothing: that may be old, each time at another server
 		l.writesOn()
 		id, began := goes.raftID(), time.Now()

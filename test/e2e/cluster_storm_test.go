@@ -179,10 +179,10 @@ func (n *storeNode) voters() ([]string, error) {
 func (c *cluster) voting() []*storeNode {
 	c.t.Helper()
 	var out []*storeNode
-	netns.EventuallyNil(c.t, 30*time.Second, func() (err error) {
+	c.eventually(30*time.Second, "the voters", func() (err error) {
 		out, err = c.three()
 		return err
-	}, "the voters")
+	})
 	return out
 }
 

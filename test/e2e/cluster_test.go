@@ -236,6 +236,12 @@ func (c *cluster) votes(servers ...*storeNode) error {
 	return nil
 }
 
+// vote waits until exactly these servers are voters, as all of them see it.
+func (c *cluster) vote(servers ...*storeNode) {
+	c.t.Helper()
+	c.eventually(20*time.Second, "they vote", func() error { return c.votes(servers...) })
+}
+
 // learns is nil when a server is a learner, as another one sees it.
 func (n *storeNode) learns(seenBy *storeNode) error {
 	id, err := n.identity()

@@ -165,8 +165,8 @@ func (h *planeHost) locked(load *dialer) {
 	}
 	h.eventually(30*time.Second, "the lock is shown", func() error {
 		p, err := h.plugin("iptables")
-		if err != nil {
-			return err
+		if err != nil || p.Told == nil {
+			return fmt.Errorf("told %+v, %v", p.Told, err)
 		}
 		if said := p.Told.Error + fmt.Sprint(p); !strings.Contains(said, "lock") || !strings.Contains(said, fmt.Sprintf("process %d", holder.Pid())) {
 			return errors.New(said)

@@ -20,7 +20,7 @@ func TestForwardedBesideEBPF(t *testing.T) {
 	h.serves("ebpf", 2)
 	h.programmed("iptables", 2)
 	own := h.dials("--to", vipOfWeb, "--rate", "50")
-	client := &dialer{outside.Start(plugins+"/dialer", []string{"--to", vipOfWeb, "--rate", "50"})}
+	client := &dialer{outside.Start(plugins+"/dialer", []string{"--to", vipOfWeb, "--rate", "50", "--limit", dialLimit().String()})}
 	own.answers(a, "a", "b")
 	client.answers(a, "a", "b")
 	h.eventually(20*time.Second, "the proxy answers", func() error {

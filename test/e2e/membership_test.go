@@ -54,19 +54,19 @@ func TestMembershipLeave(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 5)
 	f.start()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	leave := map[string]func(*agent){
-		"leave": func(a *agent) {
+	leave := map[string]func(context.Context, *agent){
+		"leave": func(ctx context.Context, a *agent) {
 			if out, err := a.node.Run(ctx, fairlead, "leave", "--api", a.socket()); err != nil {
 				t.Errorf("leave: %v\n%s", err, out)
 			}
 		},
-		"SIGTERM": func(a *agent) { a.proc.Signal(syscall.SIGTERM) },
+		"SIGTERM": func(_ context.Context, a *agent) { a.proc.Signal(syscall.SIGTERM) },
 	}
 	for how, do := range leave {
 		gone := f.agents[3]
-		do(gone)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		do(ctx, gone)
 		f.eventually(2*time.Second, how+" seen by all", all(f.others(gone), func(a *agent) error { return a.sees(gone.name, model.StateLeft, netip.Addr{}) }))
 		if err := gone.proc.Wait(ctx); err != nil {
 			t.Errorf("%s: the agent ended with %v\n%s", how, err, gone.proc.Output())

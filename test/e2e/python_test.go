@@ -150,7 +150,7 @@ func namesItself(t *testing.T, node *netns.Node, address, name string) {
 
 // talk sends a line on a connection and returns the name in the answer.
 func talk(conn net.Conn, line string) (string, error) {
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", err
 	}
 	if _, err := fmt.Fprintln(conn, line); err != nil {
@@ -193,7 +193,7 @@ func TestPythonForwards(t *testing.T) {
 	}
 
 	dial := func() (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		return a.node.DialContext(ctx, "tcp", vip+":80")
 	}

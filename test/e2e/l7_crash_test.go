@@ -113,8 +113,13 @@ func nodeFails(t *testing.T, cluster *webs, keeps, gone *web, proxy *netns.Proce
 	if last.After(bound) {
 		t.Errorf("a request was sent to it %v after the fault, %v at most", last.Sub(begun), bound.Sub(begun))
 	}
-	// What cannot connect is left out and tried now and then, not by every request.
-	if refused > 20 {
+	// What cannot connect is left out and tried now and then, not by every request; but
+	// on a busy machine all may be under way when it dies.
+	most := 20
+	if scale.Factor() < 1 {
+		most += loadWorkers
+	}
+	if refused > most {
 		t.Errorf("%d connects in vain", refused)
 	}
 	if tries+refused == 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/test/netns"
+	"github.com/fairlead/fairlead/test/scale"
 )
 
 // patience bounds one request. It is long: what a busy machine delays is no
@@ -239,7 +240,7 @@ func (l *load) faultless() []answer {
 	switch {
 	case errs > 0:
 		l.t.Errorf("%d of %d requests failed, want none", errs, n)
-	case n == 0 || n < l.due/2:
+	case n == 0 || n < l.due/2 && scale.Factor() >= 1: // else flows sees to it that there are enough
 		l.t.Errorf("%d requests were made, %d were due: the machine is too busy for this test", n, l.due)
 	}
 	return l.answers

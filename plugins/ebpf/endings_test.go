@@ -57,7 +57,7 @@ func open(t *testing.T, network, addr string) net.Conn {
 // ended waits until a read fails, and returns why.
 func ended(t *testing.T, c net.Conn) error {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(patience))
 	_, err := c.Read(make([]byte, 8))
 	return err
 }

@@ -44,7 +44,7 @@ func startProcess(t *testing.T) *process {
 	p := &process{t: t, path: path, config: dataplane.Config{JSON: text, InstanceID: "test." + t.Name()}}
 	p.start()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if _, err := p.client.Cleanup(ctx, transfer.EncodeCleanup(dataplane.CleanupOptions{InstanceID: p.config.InstanceID})); err != nil {
 			t.Error(err)
@@ -65,7 +65,7 @@ func (p *process) start() {
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	netns.Eventually(p.t, 10*time.Second, func() bool {
+	netns.Eventually(p.t, patience, func() bool {
 		c, err := net.Dial("unix", socket)
 		if err == nil {
 			c.Close()
@@ -149,7 +149,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	for range scale.N(30) {
 		p.kill()
 		was := load.Count()
-		netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > was+20 }, "connects without a provider")
+		netns.Eventually(t, patience, func() bool { return load.Count() > was+20 }, "connects without a provider")
 		p.start()
 		if st := p.state(); st.GetGeneration() != 3 || string(st.GetDigest()) != string(s.Digest) || !st.GetComplete() {
 			t.Fatalf("after a restart State says %v", st)

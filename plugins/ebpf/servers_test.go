@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // listenTCP answers each connection with a name, and returns where.
@@ -53,7 +55,7 @@ func listenUDP(t *testing.T, addr, name string) netip.AddrPort {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-const patience = 10 * time.Second
+const patience = await.Patience
 
 // ask connects, and returns the name that answers.
 func ask(network, addr string) (string, error) {

@@ -141,7 +141,7 @@ func TestUpgradeFromLayout1(t *testing.T) {
 	netns.Eventually(t, patience, func() bool { return load.Count() > calls+10 }, "connects by the old programs")
 	w.good(w.apply(service("a", vip(addr, dataplane.TCP), endpoint)))
 	calls = load.Count()
-	netns.Eventually(t, patience, func() bool { return load.Count() > calls+10 }, "connects by the new programs")
+	netns.Eventually(t, patience, func() bool { return load.Count() > calls+20 }, "connects by the new programs") // those under way were begun by the old ones
 	load.Stop(t)
 	if h := w.provider.Health(t.Context()); h.State != dataplane.HealthReady {
 		t.Errorf("afterwards health is %v %v", h.State, h.Reasons)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/bpf"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -117,7 +118,7 @@ func testDoom(t *testing.T, open func(*ebpf.Map) (Reaper, error)) {
 	if n := pass(time.Hour); n != 0 {
 		t.Errorf("%d connections were ended that heard something within the hour", n)
 	}
-	netns.Eventually(t, 10*time.Second, func() bool { return pass(100*time.Millisecond) == 1 }, "silence")
+	netns.Eventually(t, await.Patience, func() bool { return pass(100*time.Millisecond) == 1 }, "silence")
 	if _, err := spoke.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNABORTED) {
 		t.Errorf("after silence: %v, want ECONNABORTED", err)
 	}

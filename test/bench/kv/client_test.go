@@ -103,6 +103,7 @@ func (c *cluster) fill(n, clients int) error {
 	defer cancel()
 	errs := make([]error, clients)
 	done := make(chan struct{})
+	until := time.Now().Add(patience)
 	for i := range clients {
 		go func() {
 			defer func() { done <- struct{}{} }()
@@ -113,7 +114,7 @@ func (c *cluster) fill(n, clients int) error {
 					if err == nil {
 						break
 					}
-					if try == 100 || ctx.Err() != nil { // an election takes a few
+					if time.Now().After(until) && try > 100 || ctx.Err() != nil { // an election takes a few
 						errs[i] = fmt.Errorf("key %d: %w", k, err)
 						cancel()
 						return

@@ -156,7 +156,7 @@ func (b *bench) start(p proxy, cpu int, services []service) process {
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			select {
 			case <-ended:
-			case <-time.After(15 * time.Second):
+			case <-time.After(patience):
 				_ = cmd.Process.Kill()
 				<-ended
 				t.Errorf("%s did not end in time; it was killed\n%s", p.name, out)

@@ -96,10 +96,13 @@ func TestSteadily(t *testing.T) {
 			t.Errorf("%s: %d tries, failed with %q", name, tries, said)
 		}
 	}
-	longest := standstill(t.Context())
 	begun := time.Now()
+	longest := standstill(t.Context())
 	For(t, "some time to pass", func() bool { return time.Since(begun) > 20*time.Millisecond })
 	if got := longest(); got <= 0 || got > time.Since(begun) {
 		t.Errorf("it stood still for %v of %v", got, time.Since(begun))
+	}
+	if got := standstill(t.Context())(); got <= 0 { // also if nothing ran between begin and end
+		t.Errorf("in no time it stood still for %v", got)
 	}
 }

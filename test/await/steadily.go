@@ -41,21 +41,24 @@ func steadily(t testing.TB, measure func() error, watch func(context.Context) (l
 // nothing ran.
 func standstill(ctx context.Context) (longest func() time.Duration) {
 	end, found := make(chan struct{}), make(chan time.Duration, 1)
+	most, last := time.Duration(0), time.Now() // the goroutine may be late as well
 	go func() {
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
-		most, last := time.Duration(0), time.Now()
 		for {
+			ended := false
 			select {
 			case <-tick.C:
 			case <-end:
-				found <- most
-				return
+				ended = true
 			case <-ctx.Done(): // the test skipped itself
 				return
 			}
 			now := time.Now()
-			most, last = max(most, now.Sub(last)), now
+			if most, last = max(most, now.Sub(last)), now; ended {
+				found <- most
+				return
+			}
 		}
 	}()
 	return func() time.Duration {

@@ -20,6 +20,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/sdk/handshake"
 	"github.com/fairlead/fairlead/test/await"
+	"github.com/fairlead/fairlead/test/runnable"
 	"github.com/fairlead/fairlead/test/short"
 )
 
@@ -40,12 +41,10 @@ func newWreck(t *testing.T, own string, names ...string) *wreck {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(exe)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, name := range names {
-		w.write(handshake.FilePrefix+name, string(text), 0o755)
+		if err := runnable.Copy(exe, w.path(handshake.FilePrefix+name)); err != nil {
+			t.Fatal(err)
+		}
 		for _, instance := range []string{own, "other"} {
 			w.object(name, instance)
 		}

@@ -141,7 +141,7 @@ func startsAgain(t *testing.T, fs *disktest.Crash, step, answered int) {
 
 // A leader that reaches nobody answers no write.
 func TestNothingIsAnsweredThatIsNotCommitted(t *testing.T) {
-	g := newGroup(t, 3, little())
+	g := steady(t, 3, little())
 	h := g.leader()
 	g.put(h, "a", "1") // it is registered
 	g.net.isolate(h.ID(), true)

@@ -63,6 +63,7 @@ func TestRefusedWhenItWasSentBefore(t *testing.T) {
 		letGo()
 		await.For(t, "a command that was carried out", func() bool { return valueIn(t, h.View(), name) == "after" })
 		// The next one was not sent before.
+		noRoom(leader, others, true) // what was heard holds for a while
 		if got := <-propose(soon(t), h, putOf(name, "refused")); got.err != nil || !errors.Is(got.result.Err, store.ErrNoSpace) {
 			t.Errorf("%s next command: %v, %v", name, got.result.Err, got.err)
 		}
@@ -155,7 +156,7 @@ func TestLeasesHoldNothingElseUp(t *testing.T) {
 // A vote is on the disk before anybody hears of it, though it comes with no entry: of a
 // server whose disk fails nobody hears of one.
 func TestVotesAreWrittenFirst(t *testing.T) {
-	g := newGroup(t, 3, little())
+	g := steady(t, 3, little()) // no vote is on its way when the disk breaks
 	disks := bad(g)
 	leader := g.leader()
 	g.put(leader, "a", "1")

@@ -11,9 +11,9 @@ import (
 	"github.com/fairlead/fairlead/test/await"
 )
 
-// onSlowDisk is one server and its disk.
+// onSlowDisk is one server and its disk. Nothing is sent again while that is slow.
 func onSlowDisk(t *testing.T) (*group, *slowDisk) {
-	g, d := newGroup(t, 1, little()), &slowDisk{}
+	g, d := steady(t, 1, little()), &slowDisk{}
 	g.disks[1] = func(fs disk.FS) disk.FS { d.FS = fs; return d }
 	g.close(1)
 	g.open(1)

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -116,7 +117,7 @@ func holdsOne(t *testing.T, addr string) held {
 
 func (h held) talks() {
 	h.t.Helper()
-	_ = h.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = h.SetDeadline(time.Now().Add(await.Patience))
 	b := make([]byte, 5)
 	if _, err := h.Write([]byte("hello")); err != nil {
 		h.t.Errorf("an open connection: %v", err)
@@ -162,7 +163,7 @@ func TestLinger(t *testing.T) {
 		if n := linger(w.provider); n[dataplane.Pending] != 0 || n[dataplane.Removed] != 3 {
 			t.Errorf("when the connection is over: %v", n)
 		}
-		netns.Eventually(t, 10*time.Second, func() bool { return !ours(saved(t, v)[rules.IPv4]) }, "nothing to be left")
+		netns.Eventually(t, await.Patience, func() bool { return !ours(saved(t, v)[rules.IPv4]) }, "nothing to be left")
 	})
 }
 
@@ -197,7 +198,7 @@ func TestLingerBesideAnother(t *testing.T) {
 				c.Close()
 			}
 			successor.good(successor.apply(web))
-			netns.Eventually(t, 10*time.Second, func() bool { return strings.HasPrefix(pending(), "1 ") }, "the leave to wait for the one connection that is open")
+			netns.Eventually(t, await.Patience, func() bool { return strings.HasPrefix(pending(), "1 ") }, "the leave to wait for the one connection that is open")
 			after := holdsOne(t, "10.200.9.2:80")
 			after.talks()
 			before.talks()
@@ -205,7 +206,7 @@ func TestLingerBesideAnother(t *testing.T) {
 				t.Errorf("beside a connection of the successor %q is waited for", says)
 			}
 			before.Close()
-			netns.Eventually(t, 10*time.Second, func() bool { return pending() == "" }, "the leave to end with the connection from before")
+			netns.Eventually(t, await.Patience, func() bool { return pending() == "" }, "the leave to end with the connection from before")
 			after.talks()
 			if text := saved(t, v)[rules.IPv4]; strings.Contains(text, rules.Tag(w.config.InstanceID)) {
 				t.Errorf("after the leave there is\n%s", text)

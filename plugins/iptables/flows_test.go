@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -68,7 +69,7 @@ func startSender(t *testing.T, addr string) *sender {
 func (s *sender) hears(t *testing.T, want string) {
 	t.Helper()
 	last := "nothing"
-	netns.Eventually(t, 10*time.Second, func() bool {
+	netns.Eventually(t, await.Patience, func() bool {
 		select {
 		case last = <-s.word:
 		case <-time.After(20 * time.Millisecond):

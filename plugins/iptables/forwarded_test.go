@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -83,14 +84,14 @@ func TestForwardedBesideSockets(t *testing.T) {
 			}()
 		}
 		asks := func(n *netns.Node, addr string) (string, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 			defer cancel()
 			c, err := n.DialContext(ctx, "tcp", addr)
 			if err != nil {
 				return "", err
 			}
 			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(await.Patience))
 			b, err := io.ReadAll(c)
 			return string(b), err
 		}
@@ -129,7 +130,7 @@ func TestForwardedBesideSockets(t *testing.T) {
 				t.Errorf("%s at a service without endpoints: %q, %v; want it refused", who, got, err)
 			}
 		}
-		out, err := router.Run(t.Context(), "iptables-"+string(v), "-t", "nat", "-S", "OUTPUT")
+		out, err := router.Run(t.Context(), "iptables-"+string(v), "-w", "20", "-t", "nat", "-S", "OUTPUT")
 		if err != nil || strings.Contains(out, ourComments) {
 			t.Errorf("OUTPUT holds %s, %v", out, errors.Join(err))
 		}

@@ -16,8 +16,10 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 	"github.com/fairlead/fairlead/test/runnable"
+	"github.com/fairlead/fairlead/test/scale"
 )
 
 // sysctls are the settings of the kernel that data planes of this kind like to alter.
@@ -87,7 +89,7 @@ func TestRoutes(t *testing.T) {
 	w.good(w.apply(a, b))
 	answers(t, "10.200.0.2:80", "a")
 	command(t, "ip", "rule", "del", "pref", "32900")
-	netns.Eventually(t, 10*time.Second, func() bool { got, _ := ask("10.200.0.2:80"); return got == "a" }, "the route to come back")
+	netns.Eventually(t, await.Patience, func() bool { got, _ := ask("10.200.0.2:80"); return got == "a" }, "the route to come back")
 	w.restart()
 	w.good(w.apply(a))
 	w.good(w.apply())
@@ -117,26 +119,28 @@ func testDrift(t *testing.T, v host.Variant, dear time.Duration) {
 			}
 		})
 	}()
-	netns.Eventually(t, 10*time.Second, func() (watched bool) {
+	netns.Eventually(t, await.Patience, func() (watched bool) {
 		w.provider.show(func(sh *shown) { watched = len(sh.watchers) == 1 })
 		return watched
 	}, "the watcher")
 	endpoint := listenTCP(t, "127.0.0.1:0", "a")
-	command(t, ipt, append([]string{"-t", "nat", "-A", "OUTPUT"}, foreignRule...)...)
-	defer func() { _ = exec.Command(ipt, append([]string{"-t", "nat", "-D", "OUTPUT"}, foreignRule...)...).Run() }()
+	command(t, ipt, append([]string{"-w", "20", "-t", "nat", "-A", "OUTPUT"}, foreignRule...)...)
+	defer func() {
+		_ = exec.Command(ipt, append([]string{"-w", "20", "-t", "nat", "-D", "OUTPUT"}, foreignRule...)...).Run()
+	}()
 	w.good(w.apply(service("a", vip("10.200.2.1:80", dataplane.TCP), endpoint)))
-	command(t, ipt, append([]string{"-t", "nat", "-C", "OUTPUT"}, foreignRule...)...)
+	command(t, ipt, append([]string{"-w", "20", "-t", "nat", "-C", "OUTPUT"}, foreignRule...)...)
 	good := saved(t, v)[rules.IPv4]
 	root := "FAIRLEAD-" + rules.Tag(w.config.InstanceID) + "-OUT"
 	fastest := time.Hour
 	for _, damage := range [][]string{
-		{ipt, "-t", "nat", "-F"},
-		{ipt, "-t", "nat", "-F", root},
-		{ipt, "-t", "nat", "-D", "OUTPUT", "1"},
-		{"sh", "-c", ipt + "-save -t nat | grep -v 'FAIRLEAD\\|fairlead' | " + ipt + "-restore -T nat"}, // as a firewall does that keeps its rules in a file
+		{ipt, "-w", "20", "-t", "nat", "-F"},
+		{ipt, "-w", "20", "-t", "nat", "-F", root},
+		{ipt, "-w", "20", "-t", "nat", "-D", "OUTPUT", "1"},
+		{"sh", "-c", ipt + "-save -t nat | grep -v 'FAIRLEAD\\|fairlead' | " + ipt + "-restore -w 20 -T nat"}, // as a firewall does that keeps its rules in a file
 	} {
 		command(t, damage[0], damage[1:]...)
-		took := netns.Eventually(t, 30*time.Second, func() bool {
+		took := netns.Eventually(t, await.Patience, func() bool {
 			c, err := net.DialTimeout("tcp", "10.200.2.1:80", 100*time.Millisecond)
 			if err == nil {
 				c.Close()
@@ -150,19 +154,20 @@ func testDrift(t *testing.T, v host.Variant, dear time.Duration) {
 			if !e.Repaired || e.What == "" {
 				t.Errorf("%v: told of %+v", damage, e)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(await.Patience):
 			t.Errorf("%v: no word of drift", damage)
 		}
-		if damage[1] == "-t" && damage[3] == "-F" && len(damage) == 4 {
-			command(t, ipt, append([]string{"-t", "nat", "-A", "OUTPUT"}, foreignRule...)...) // it was flushed too
+		if damage[len(damage)-1] == "-F" {
+			command(t, ipt, append([]string{"-w", "20", "-t", "nat", "-A", "OUTPUT"}, foreignRule...)...) // it was flushed too
 		} else {
-			command(t, ipt, append([]string{"-t", "nat", "-C", "OUTPUT"}, foreignRule...)...)
+			command(t, ipt, append([]string{"-w", "20", "-t", "nat", "-C", "OUTPUT"}, foreignRule...)...)
 		}
 	}
-	if fastest > 2*tickTime { // the other times are those of a machine that is busy with much else
-		t.Errorf("the fastest repair took %v, want two ticks of %v at most", fastest, tickTime)
+	// The other times are those of a machine that is busy with much else.
+	if most := scale.Bound(2*tickTime, 10*tickTime); fastest > most {
+		t.Errorf("the fastest repair took %v, want %v at most", fastest, most)
 	}
-	netns.Eventually(t, 10*time.Second, func() bool { return w.provider.Health(t.Context()).State == dataplane.HealthReady }, "Health to be ready again")
+	netns.Eventually(t, await.Patience, func() bool { return w.provider.Health(t.Context()).State == dataplane.HealthReady }, "Health to be ready again")
 	if now := saved(t, v)[rules.IPv4]; sorted(now) != sorted(good) {
 		t.Errorf("repaired it is\n%s, was\n%s", now, good)
 	}
@@ -195,8 +200,8 @@ func TestLockHeld(t *testing.T) {
 	}
 	release := func() { _ = holder.Process.Kill(); _ = holder.Wait() }
 	defer release()
-	netns.Eventually(t, 10*time.Second, func() bool { return host.TryLock(t.Context(), time.Nanosecond) != nil }, "the lock to be held")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	netns.Eventually(t, await.Patience, func() bool { return host.TryLock(t.Context(), time.Nanosecond) != nil }, "the lock to be held")
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second) // the lock is waited for no longer than lockTime
 	defer cancel()
 	_, err := w.provider.Reconcile(ctx, w.snapshot(a, b), dataplane.Delta{})
 	if !errors.Is(err, dataplane.ErrFailed) || !errors.Is(err, host.ErrLocked) || ctx.Err() != nil {
@@ -237,7 +242,7 @@ func TestRestart(t *testing.T) {
 		if after := saved(t, v)[rules.IPv4]; sorted(after) != sorted(before) {
 			t.Errorf("the tables were\n%s, are\n%s", before, after)
 		}
-		command(t, "iptables-"+string(v), "-t", "nat", "-F", "FAIRLEAD-"+rules.Tag(w.config.InstanceID)+"-OUT")
+		command(t, "iptables-"+string(v), "-w", "20", "-t", "nat", "-F", "FAIRLEAD-"+rules.Tag(w.config.InstanceID)+"-OUT")
 		w.restart()
 		if st, _ := w.provider.State(t.Context()); st.Generation != 0 {
 			t.Errorf("the tables were altered in between, State says %+v", st)

@@ -37,7 +37,7 @@ echo "$text" | /usr/sbin/iptables-%s-restore "$@"
 		services[899] = service("crowd00899", services[899].Frontends, endpoint)
 		next := w.snapshot(services...)
 		calls := 0
-		netns.EventuallyNil(t, time.Minute, func() error {
+		netns.EventuallyNil(t, 3*time.Minute, func() error {
 			calls++
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()

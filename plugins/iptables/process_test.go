@@ -20,6 +20,7 @@ import (
 	pb "github.com/fairlead/fairlead/dataplane/dataplanepb"
 	"github.com/fairlead/fairlead/dataplane/transfer"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/callers"
 	"github.com/fairlead/fairlead/test/netns"
 	"github.com/fairlead/fairlead/test/scale"
@@ -48,7 +49,7 @@ func startProcess(t *testing.T, path string, v host.Variant) *process {
 	p := &process{t: t, path: path, config: dataplane.Config{JSON: text, InstanceID: "test." + t.Name(), StateDir: t.TempDir()}}
 	p.start()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
 		defer cancel()
 		if _, err := p.client.Cleanup(ctx, transfer.EncodeCleanup(dataplane.CleanupOptions{InstanceID: p.config.InstanceID})); err != nil {
 			t.Error(err)
@@ -74,7 +75,7 @@ func (p *process) start() {
 			p.t.Fatal(err)
 		}
 	}
-	netns.Eventually(p.t, 10*time.Second, func() bool {
+	netns.Eventually(p.t, await.Patience, func() bool {
 		c, err := net.Dial("unix", socket)
 		if err == nil {
 			c.Close()
@@ -169,7 +170,7 @@ func TestKilledUnderLoad(t *testing.T) {
 				w.now = next
 			}
 			was := load.Count()
-			netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > was+5 }, "connects without a provider")
+			netns.Eventually(t, await.Patience, func() bool { return load.Count() > was+5 }, "connects without a provider")
 			p.start()
 			st, err := p.client.State(t.Context(), &pb.StateRequest{})
 			if err != nil {

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -55,9 +55,9 @@ func TestPick(t *testing.T) {
 func TestVariantInUse(t *testing.T) {
 	w := newWorld(t, "auto")
 	add := func(v host.Variant) {
-		command(t, "iptables-"+string(v), append([]string{"-t", "nat", "-A", "OUTPUT"}, foreignRule...)...)
+		command(t, "iptables-"+string(v), append([]string{"-w", "20", "-t", "nat", "-A", "OUTPUT"}, foreignRule...)...)
 		t.Cleanup(func() {
-			command(t, "iptables-"+string(v), append([]string{"-t", "nat", "-D", "OUTPUT"}, foreignRule...)...)
+			command(t, "iptables-"+string(v), append([]string{"-w", "20", "-t", "nat", "-D", "OUTPUT"}, foreignRule...)...)
 		})
 	}
 	add(host.Legacy)
@@ -98,7 +98,7 @@ func TestSettingsChange(t *testing.T) {
 		}
 		w.good(w.apply(a))
 		was := load.Count()
-		netns.Eventually(t, 10*time.Second, func() bool { return load.Count() > was+10 }, "connects afterwards")
+		netns.Eventually(t, await.Patience, func() bool { return load.Count() > was+10 }, "connects afterwards")
 	}
 	for _, v := range []host.Variant{host.NFT, host.Legacy, host.NFT} {
 		configure(fmt.Sprintf(`{"variant": %q}`, v))

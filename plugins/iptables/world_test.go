@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/dataplane"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/host"
 	"github.com/fairlead/fairlead/plugins/iptables/internal/rules"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -186,12 +187,12 @@ func listenUDP(t testing.TB, addr, word string) netip.AddrPort {
 
 // ask connects and reads the word.
 func ask(addr string) (string, error) {
-	c, err := net.DialTimeout("tcp", addr, 10*time.Second)
+	c, err := net.DialTimeout("tcp", addr, await.Patience)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(await.Patience))
 	b, err := io.ReadAll(c)
 	return string(b), err
 }

@@ -8,9 +8,9 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -91,13 +91,13 @@ func TestFlowOfConnection(t *testing.T) {
 			return len(slices.DeleteFunc(all, func(f Flow) bool { return !f.Over })) == n
 		}
 	}
-	netns.Eventually(t, 10*time.Second, over(1), "the connection that both sides closed to be over")
+	netns.Eventually(t, await.Patience, over(1), "the connection that both sides closed to be over")
 	if all := of(t, to); !slices.ContainsFunc(all, func(f Flow) bool { return f.ID == id && f.Over }) {
 		t.Errorf("it has another id: %+v, was %d", all, id)
 	}
 	_ = other.(*net.TCPConn).SetLinger(0)
 	other.Close()
-	netns.Eventually(t, 10*time.Second, over(2), "the connection that was reset to be over")
+	netns.Eventually(t, await.Patience, over(2), "the connection that was reset to be over")
 	otherServer.Close()
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -74,7 +75,7 @@ func TestRunIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		netns.Eventually(t, 10*time.Second, func() bool {
+		netns.Eventually(t, await.Patience, func() bool {
 			stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 			return err != nil || strings.Contains(string(stat), ") Z ")
 		}, "process %d to be gone", pid)
@@ -108,7 +109,7 @@ func TestFingerprint(t *testing.T) {
 			command := map[Family]string{V4: "iptables-", V6: "ip6tables-"}[f] + string(v)
 			run := func(args ...string) {
 				t.Helper()
-				if out, err := exec.Command(command, append([]string{"-t", "nat"}, args...)...).CombinedOutput(); err != nil {
+				if out, err := exec.Command(command, append([]string{"-w", "20", "-t", "nat"}, args...)...).CombinedOutput(); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
 			}

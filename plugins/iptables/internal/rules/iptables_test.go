@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -114,7 +115,7 @@ func TestAffinityLists(t *testing.T) {
 				plan = after
 				want := min(3, endpoints)
 				// The nft variant's lists end with the old rules, which the kernel frees a moment later.
-				netns.EventuallyNil(t, 10*time.Second, func() error {
+				netns.EventuallyNil(t, await.Patience, func() error {
 					now, known := r.lists(), 0
 					for name := range lists {
 						if strings.Contains(now[name], "192.0.2.7") {

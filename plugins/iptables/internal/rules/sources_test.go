@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/test/await"
 	"github.com/fairlead/fairlead/test/netns"
 )
 
@@ -126,14 +127,14 @@ func mirror(t *testing.T, n *netns.Node, at netip.AddrPort) {
 
 func dialMirror(t *testing.T, n *netns.Node, to netip.AddrPort) (seen, own netip.AddrPort) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	c, err := n.DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(await.Patience))
 	text, err := io.ReadAll(c)
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,8 @@ type storeLoad struct {
 	calling  sync.WaitGroup
 	watching sync.WaitGroup
 	from     int64
-	bookmark bool // watches ask for bookmarks
+	bookmark bool                // watches ask for bookmarks
+	passOn   map[*storeNode]bool // see passesOn: a test may move the node meanwhile
 
 	mu      sync.Mutex
 	acks    []ack
@@ -62,7 +63,10 @@ type ack struct{ began, ended time.Time }
 // writes.
 func (f *storeFleet) load(rate int, writes float64) *storeLoad {
 	f.t.Helper()
-	l := &storeLoad{t: f.t, f: f, seen: map[string]int64{}, reached: map[*storeNode]*history.Watching{}}
+	l := &storeLoad{t: f.t, f: f, passOn: map[*storeNode]bool{}, seen: map[string]int64{}, reached: map[*storeNode]*history.Watching{}}
+	for _, n := range f.nodes {
+		l.passOn[n] = n.passesOn()
+	}
 	// Debian's etcd has bookmarks overtake events (etcd issue 15220).
 	l.bookmark = f.kind == agents
 	l.clients, l.enough = context.WithCancel(context.Background())
@@ -162,7 +166,7 @@ func (l *storeLoad) call(client int, n *storeNode, o history.Operation, timeout 
 	defer cancel()
 	life, began := n.life.Load(), time.Now()
 	at := fmt.Sprintf("%s/%d", n.name, life)
-	if o.Stale && n.passesOn() { // each time to another server, maybe
+	if o.Stale && l.passOn[n] { // each time to another server, maybe
 		at = fmt.Sprintf("%s for client %d at %v", at, client, began)
 	}
 	call := l.recorder.Begin(client, at, o)

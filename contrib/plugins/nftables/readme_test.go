@@ -128,7 +128,7 @@ services:
 			t.Error(err)
 		}
 	}()
-	until := time.Now().Add(60 * time.Second)
+	until := time.Now().Add(2 * time.Minute)
 	for {
 		err := hello("10.200.0.10:80")
 		if err == nil {
@@ -139,33 +139,46 @@ services:
 		}
 		<-time.After(100 * time.Millisecond) // until the next try
 	}
-	out, err := exec.Command(agent, "plugin", "list", "--api", socket, "-o", "json").Output()
+	for { // the agent learns that it is ready after the kernel did
+		out, ready := listed(t, agent, socket, filepath.Join(lib, "fairlead-dataplane-nftables"))
+		if ready {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("it is not ready: %s", out)
+		}
+		<-time.After(100 * time.Millisecond) // until the next look
+	}
+}
+
+// listed reports whether an agent has the plugin of that path, and says that it is ready.
+func listed(t *testing.T, agent, socket, path string) (out []byte, ready bool) {
+	t.Helper()
 	var list struct {
 		Plugins []struct{ Name, State, Path string }
 	}
+	out, err := exec.Command(agent, "plugin", "list", "--api", socket, "-o", "json").Output()
 	if err == nil {
 		err = json.Unmarshal(out, &list)
 	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if len(list.Plugins) == 0 {
-		t.Errorf("no plugin in %s", out)
-	}
 	for _, p := range list.Plugins {
-		if p.Name == "nftables" && (p.State != "ready" || p.Path != filepath.Join(lib, "fairlead-dataplane-nftables")) {
-			t.Errorf("%+v", p)
+		if p.Name == "nftables" {
+			return out, p.State == "ready" && p.Path == path
 		}
 	}
+	return out, false
 }
 
 func hello(address string) error {
-	c, err := net.DialTimeout("tcp", address, 5*time.Second)
+	c, err := net.DialTimeout("tcp", address, 20*time.Second)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		return err
 	}
 	if b, err := io.ReadAll(c); err != nil || string(b) != "hello" {

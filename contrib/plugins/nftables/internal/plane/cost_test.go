@@ -38,7 +38,7 @@ func TestOneChangeAmongManyServices(t *testing.T) {
 	})
 	t.Logf("all of %d services: %v", services, all)
 	var took []time.Duration
-	for i := range max(21, netspace.N(200)) {
+	for i := 0; i < max(21, netspace.N(200)) || i < 500 && slices.Min(took) > bound; i++ {
 		_, one := a.timed(func(e *dataplane.Editor) { e.Set(many(i*37%services, endpoints-1)) })
 		took = append(took, one)
 	}

@@ -26,6 +26,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netspace.Main(m)) }
 
+// patience bounds each wait; it is long as the machine may be busy.
+const patience = time.Minute
+
 // agent plays the host of a provider.
 type agent struct {
 	t        *testing.T
@@ -121,7 +124,7 @@ func serve(t *testing.T, address string) string {
 }
 
 func echoes(c net.Conn) error {
-	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	if _, err := c.Write([]byte("x")); err != nil {
@@ -147,7 +150,7 @@ func TestHostWithoutRoutes(t *testing.T) {
 		e.Set(service("none", "10.200.0.11:80", dataplane.TCP))
 	})
 	for _, vip := range []string{"10.200.0.10:80", "[fd00:200::10]:80"} {
-		c, err := net.DialTimeout("tcp", vip, 5*time.Second)
+		c, err := net.DialTimeout("tcp", vip, patience)
 		if err != nil {
 			t.Errorf("%s: %v", vip, err)
 			continue
@@ -157,7 +160,7 @@ func TestHostWithoutRoutes(t *testing.T) {
 		}
 		c.Close()
 	}
-	if _, err := net.DialTimeout("tcp", "10.200.0.11:80", 5*time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := net.DialTimeout("tcp", "10.200.0.11:80", patience); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a service without endpoints: %v, want connection refused", err)
 	}
 	_, port, _ := net.SplitHostPort(wildcard.Addr().String())
@@ -168,7 +171,7 @@ func TestHostWithoutRoutes(t *testing.T) {
 		}
 	}
 	a.says(func(e *dataplane.Editor) { e.Delete(dataplane.Key{Namespace: "default", Name: "web"}) })
-	if _, err := net.DialTimeout("tcp", "10.200.0.10:80", 5*time.Second); !errors.Is(err, syscall.ENETUNREACH) {
+	if _, err := net.DialTimeout("tcp", "10.200.0.10:80", patience); !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("after it is gone: %v, want network unreachable", err)
 	}
 }
@@ -195,9 +198,9 @@ func TestRoutesAreMadeAnew(t *testing.T) {
 			if damage != nil {
 				t.Fatal(damage)
 			}
-			until := time.Now().Add(40 * time.Second)
+			until := time.Now().Add(patience)
 			for {
-				c, err := net.DialTimeout("tcp", "10.200.5.10:80", 5*time.Second)
+				c, err := net.DialTimeout("tcp", "10.200.5.10:80", patience)
 				if err == nil {
 					c.Close()
 					return
@@ -282,7 +285,7 @@ func TestLinger(t *testing.T) {
 		}
 		c.Close()
 	}
-	for until := time.Now().Add(30 * time.Second); pending(New()); {
+	for until := time.Now().Add(patience); pending(New()); {
 		if time.Now().After(until) {
 			t.Fatal("still pending after the connections ended")
 		}
@@ -298,7 +301,7 @@ func TestLingerBesideAnother(t *testing.T) {
 	web := service("web", "10.200.8.10:80", dataplane.TCP, serve(t, "127.0.0.1:0"))
 	dial := func() net.Conn {
 		t.Helper()
-		c, err := net.DialTimeout("tcp", "10.200.8.10:80", 5*time.Second)
+		c, err := net.DialTimeout("tcp", "10.200.8.10:80", patience)
 		if err == nil {
 			err = echoes(c)
 		}
@@ -324,7 +327,7 @@ func TestLingerBesideAnother(t *testing.T) {
 	waitsFor := func(prefix string) {
 		t.Helper()
 		says := pending()
-		for until := time.Now().Add(20 * time.Second); !strings.HasPrefix(says, prefix) || prefix == "" && says != ""; says = pending() {
+		for until := time.Now().Add(patience); !strings.HasPrefix(says, prefix) || prefix == "" && says != ""; says = pending() {
 			if time.Now().After(until) {
 				t.Fatalf("it waits for %q, want %q", says, prefix)
 			}
@@ -371,7 +374,7 @@ func pause(t *testing.T, d time.Duration) {
 func TestForwardedLeavesThisHostAlone(t *testing.T) {
 	a := start(t, "forwarded", `{"mode": "forwarded"}`)
 	a.says(func(e *dataplane.Editor) { e.Set(service("web", "10.200.2.10:80", dataplane.TCP, "127.0.0.1:1")) })
-	if _, err := net.DialTimeout("tcp", "10.200.2.10:80", 5*time.Second); !errors.Is(err, syscall.ENETUNREACH) {
+	if _, err := net.DialTimeout("tcp", "10.200.2.10:80", patience); !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("a dial of this host: %v, want network unreachable", err)
 	}
 	if h := a.p.Health(t.Context()); h.State != dataplane.HealthReady {
@@ -384,7 +387,7 @@ func TestForwardedLeavesThisHostAlone(t *testing.T) {
 	a.says(func(e *dataplane.Editor) {
 		e.Set(service("web", "10.200.2.10:80", dataplane.TCP, serve(t, "127.0.0.1:0")))
 	})
-	c, err := net.DialTimeout("tcp", "10.200.2.10:80", 5*time.Second)
+	c, err := net.DialTimeout("tcp", "10.200.2.10:80", patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,7 +412,7 @@ func TestWhatCannotBeLed(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	c, err := net.DialTimeout("tcp", "10.200.3.10:80", 5*time.Second)
+	c, err := net.DialTimeout("tcp", "10.200.3.10:80", patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,7 +425,7 @@ func TestWhatIsRefusedStaysAsItWas(t *testing.T) {
 	good := service("web", "10.200.6.10:80", dataplane.TCP, serve(t, "127.0.0.1:0"))
 	bad := service("web", "127.0.0.6:80", dataplane.TCP, "10.0.0.1:80")
 	reached := func() error {
-		c, err := net.DialTimeout("tcp", "10.200.6.10:80", 5*time.Second)
+		c, err := net.DialTimeout("tcp", "10.200.6.10:80", patience)
 		if err == nil {
 			c.Close()
 		}
@@ -523,7 +526,7 @@ func counters(t *testing.T, affinity dataplane.Affinity) {
 	if err := c.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	until := time.Now().Add(20 * time.Second)
+	until := time.Now().Add(patience)
 	for a.p.Health(t.Context()).State != dataplane.HealthReady {
 		if time.Now().After(until) {
 			t.Fatal("the table is not made anew")

@@ -37,7 +37,7 @@ const maxServers = 10
 
 func newMoves(s *sim) *moves {
 	m := &moves{s: s, seen: map[uint64]bool{}, goneAt: map[uint64]uint64{}, conf: &pb.ConfState{}, applied: map[ChangeID]bool{}, denied: map[ChangeID]bool{}, counts: map[string]int{}}
-	for id := range s.servers {
+	for _, id := range slices.Sorted(maps.Keys(s.servers)) {
 		m.seen[id] = true
 		m.conf.Voters = append(m.conf.Voters, id)
 	}

@@ -118,7 +118,8 @@ func (c *Crash) After(fate Fate) *Crash {
 	}
 	out := NewCrash()
 	out.FreeLeft = c.FreeLeft
-	for name, f := range names {
+	for _, name := range slices.Sorted(maps.Keys(names)) { // a fate may draw: each time in the same order
+		f := names[name]
 		data := f.after(name, fate)
 		kept := &content{now: data, lasting: slices.Clone(data)}
 		out.names[name], out.lasting[name] = kept, kept

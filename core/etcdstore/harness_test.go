@@ -165,6 +165,18 @@ func put(t *testing.T, w follow.Writer, key, value string) int64 {
 	return r.Header.Revision
 }
 
+// written is put to a cluster of several, which may elect a leader at any time.
+func written(t *testing.T, s *Store, key, value string) {
+	t.Helper()
+	await.Until(t, func() string {
+		_, err := s.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value)}}}}})
+		if err != nil {
+			return fmt.Sprintf("%s is not written: %v", key, err)
+		}
+		return ""
+	})
+}
+
 // shows are the files of a client that an authority issued a certificate to.
 func shows(a *certs.Authority, name string) TLS {
 	p := a.Files(name)

@@ -111,14 +111,13 @@ func TestAway(t *testing.T) {
 func TestMembersGo(t *testing.T) {
 	peers := newCluster(t, 3)
 	s := begin(t, config(t, peers...))
-	put(t, s, "k", "1")
+	written(t, s, "k", "1")
 	has(t, s, "k", "1")
 	at := followed(t, s, "")
 	i := slices.IndexFunc(peers, func(p *peer) bool { return p.client == at })
 	peers[i].kill()
 	second := followed(t, s, at)
-	answered(t, s)
-	put(t, s, "k", "2")
+	written(t, s, "k", "2")
 	has(t, s, "k", "2")
 	// The one that is left has no majority.
 	j := slices.IndexFunc(peers, func(p *peer) bool { return p.client == second })
@@ -133,8 +132,7 @@ func TestMembersGo(t *testing.T) {
 	peers[i].start()
 	peers[j].start()
 	followed(t, s, "")
-	answered(t, s)
-	put(t, s, "k", "3")
+	written(t, s, "k", "3")
 	has(t, s, "k", "3")
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/core/api/etcd"
 	"github.com/fairlead/fairlead/core/api/etcd/etcdtest"
+	"github.com/fairlead/fairlead/test/port"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,7 +47,7 @@ func newNode(t *testing.T, id uint64, name string) *node {
 		n.store = etcdtest.Open(t, id)
 		n.front.Set(n.store.API)
 	}
-	n.listen("127.0.0.1:0")
+	n.listen(port.Free(t)) // it is listened on again, and dialled while nobody does
 	t.Cleanup(n.kill)
 	return n
 }

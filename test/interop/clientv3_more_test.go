@@ -172,14 +172,16 @@ func TestSync(t *testing.T) {
 	slices.Sort(want)
 	for _, endpoint := range set.endpoints {
 		c := client(t, endpoint)
-		if err := c.Sync(soon(t)); err != nil {
-			t.Fatal(err)
-		}
-		got := c.Endpoints()
-		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("by %s: %q, want %q", endpoint, got, want)
-		}
+		await.Until(t, func() string { // each server says where it is when it gets to it
+			if err := c.Sync(soon(t)); err != nil {
+				t.Fatal(err)
+			}
+			got := c.Endpoints()
+			if slices.Sort(got); !slices.Equal(got, want) {
+				return fmt.Sprintf("by %s: %q, want %q", endpoint, got, want)
+			}
+			return ""
+		})
 		if _, err := c.Put(soon(t), t.Name(), endpoint); err != nil {
 			t.Errorf("a write by those endpoints: %v", err)
 		}
@@ -198,16 +200,19 @@ func TestMaintenance(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, endpoint := range endpoints {
-			st, err := c.Status(ctx, endpoint)
-			if err != nil {
-				t.Fatal(err)
-			}
 			known := func(id uint64) bool {
 				return slices.ContainsFunc(members.Members, func(m *pb.Member) bool { return m.ID == id })
 			}
-			if !known(st.Header.MemberId) || !known(st.Leader) || st.RaftIndex < st.RaftAppliedIndex || st.RaftTerm == 0 || st.DbSize == 0 || st.IsLearner || len(st.Errors) > 0 {
-				t.Errorf("status of %s: %v", endpoint, st)
-			}
+			await.Until(t, func() string { // one may be elected just now
+				st, err := c.Status(ctx, endpoint)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !known(st.Header.MemberId) || !known(st.Leader) || st.RaftIndex < st.RaftAppliedIndex || st.RaftTerm == 0 || st.DbSize == 0 || st.IsLearner || len(st.Errors) > 0 {
+					return fmt.Sprintf("status of %s: %v", endpoint, st)
+				}
+				return ""
+			})
 			if h, err := c.HashKV(ctx, endpoint, 0); err != nil || h.HashRevision < 2 {
 				t.Errorf("%v, %v", h, err)
 			}
@@ -332,14 +337,14 @@ func TestKeepAliveOverLeaderChange(t *testing.T) {
 		}
 	}
 	leader := -1
-	for i, endpoint := range set.endpoints[:3] {
-		if st, err := c.Status(ctx, endpoint); err == nil && st.Leader == st.Header.MemberId {
-			leader = i
+	await.For(t, "somebody to lead", func() bool {
+		for i, endpoint := range set.endpoints[:3] {
+			if st, err := c.Status(ctx, endpoint); err == nil && st.Leader == st.Header.MemberId {
+				leader = i
+			}
 		}
-	}
-	if leader < 0 {
-		t.Fatal("nobody leads")
-	}
+		return leader >= 0
+	})
 	set.agents[leader].end(syscall.SIGKILL)
 	for name, kept := range kept {
 		for range 6 { // one each two seconds: twice the lease's time

@@ -316,7 +316,7 @@ func (w *wire) makes(call proto.Message) string {
 	}
 	text := strings.Join(strings.Fields(fmt.Sprint(m)), " ")
 	text = regexp.MustCompile(`(cluster_id|member_id|raft_term):\d+ ?`).ReplaceAllString(text, "")
-	return regexp.MustCompile(` TTL:35\d\d`).ReplaceAllString(text, " TTL:3599") // time goes by
+	return regexp.MustCompile(` TTL:3[0-5]\d\d`).ReplaceAllString(text, " TTL:3599") // time goes by
 }
 
 var revisionIn = regexp.MustCompile(`^header:\{revision:(\d+)`)

@@ -1,12 +1,15 @@
 package pluginhost
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/dataplane"
+	"github.com/fairlead/fairlead/test/await"
 )
 
 // A file that may not be run is not tried again and again. It runs once it may,
@@ -141,5 +144,21 @@ func TestRenew(t *testing.T) {
 	}
 	if _, err := h.Renew(t.Context(), "nobody", "a test"); !errors.Is(err, ErrUnknown) {
 		t.Errorf("an unknown name: %v", err)
+	}
+}
+
+// A restart that is asked for while a start is under way is no part of that start,
+// which may have read what was altered since.
+func TestRenewDuringAStart(t *testing.T) {
+	r := newRig(t, "good")
+	r.install("good", behaviour{Mode: "call-configure-slow", Delay: 300 * time.Millisecond})
+	h := r.start()
+	await.For(t, "a process that is being configured", func() bool { return statusOf(t, h, "good").PID != 0 })
+	was := statusOf(t, h, "good")
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	defer cancel()
+	is, err := h.Renew(ctx, "good", "a test")
+	if err != nil || is.State != StateReady || is.PID == was.PID || is.Starts != was.Starts+1 {
+		t.Errorf("before %+v, after %+v, %v", was, is, err)
 	}
 }

@@ -220,6 +220,8 @@ func (p *provider) Configure(ctx context.Context, c dataplane.Config) ([]datapla
 		os.Exit(9)
 	case "call-configure-refuse":
 		return nil, fmt.Errorf("%w: listen: the port is cursed", dataplane.ErrInvalid)
+	case "call-configure-slow":
+		<-time.After(p.b.Delay)
 	}
 	if p.b.Mode == "grandchild" || p.b.Mode == "daemon" {
 		if err := p.beget(); err != nil {

@@ -65,8 +65,9 @@ type Status struct {
 	Words  []string `json:"words,omitempty"`
 	// Until is when it is tried again; zero if that is not a matter of time.
 	Until time.Time `json:"until,omitzero"`
-	// lives counts the starts of which something came.
-	lives int
+	// serves is how many restarts had been asked for when the last start began:
+	// it is what became of them.
+	serves uint64
 }
 
 // supervisor keeps one provider running. One goroutine, run, does all of it.
@@ -88,6 +89,7 @@ type supervisor struct {
 	handed  *instance     // what ran then; valid once done is closed
 
 	mu      sync.Mutex
+	wishes  uint64 // restarts that were asked for
 	status  Status
 	now     *instance     // that is ready; nil: none is
 	given   string        // the instance id that it was configured with
@@ -157,11 +159,24 @@ func (s *supervisor) lacks(ctx context.Context) string {
 }
 
 // ask asks for a restart.
-func (s *supervisor) ask(reason string) {
+// ask asks for a restart, and returns the number of the wish.
+func (s *supervisor) ask(reason string) uint64 {
+	s.mu.Lock()
+	s.wishes++
+	n := s.wishes
+	s.mu.Unlock()
 	select {
 	case s.asked <- reason:
 	default:
 	}
+	return n
+}
+
+// outstanding reports whether a restart was asked for since the last start began.
+func (s *supervisor) outstanding() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wishes > s.status.serves
 }
 
 func (s *supervisor) snapshot() Status {
@@ -180,25 +195,18 @@ func (s *supervisor) change(f func(*Status)) {
 
 // renew asks for a restart and waits for its end, good or bad.
 func (s *supervisor) renew(ctx context.Context, reason string) (Status, error) {
-	s.mu.Lock()
-	was, changed := s.status, s.changed
-	s.mu.Unlock()
-	s.ask(reason)
-	began := false
+	n := s.ask(reason)
 	for {
+		s.mu.Lock()
+		is, changed := s.status, s.changed
+		s.mu.Unlock()
+		if is.State == StateStopped || is.serves >= n && (is.State.down() || is.State == StateReady) {
+			return is, nil
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return s.snapshot(), fmt.Errorf("pluginhost: restart of %s: it is %s: %w", s.name, s.snapshot().State, ctx.Err())
-		}
-		var is Status
-		s.mu.Lock()
-		is, changed = s.status, s.changed
-		s.mu.Unlock()
-		began = began || is.State == StateStarting || is.lives > was.lives
-		switch {
-		case is.State == StateStopped, began && is.State.down(), is.lives > was.lives && is.State == StateReady:
-			return is, nil
 		}
 	}
 }
@@ -208,6 +216,9 @@ func (s *supervisor) renew(ctx context.Context, reason string) (Status, error) {
 func (s *supervisor) to(state State, reason string) {
 	s.change(func(st *Status) {
 		st.State, st.Since, st.Until = state, s.host.cfg.Now(), time.Time{}
+		if state == StateStarting {
+			st.serves = s.wishes
+		}
 		if state.down() || state == StateStopped {
 			st.PID, st.Health = 0, dataplane.Health{}
 		}
@@ -276,7 +287,6 @@ func (s *supervisor) begin(ctx context.Context) (*instance, error) {
 	}
 	s.change(func(st *Status) {
 		st.Starts++
-		st.lives++
 		st.Kind, st.Info = i.kind, i.info
 		st.PID, st.Path, st.Socket = 0, i.path(), i.socket
 		if i.proc != nil {
@@ -401,10 +411,6 @@ func (s *supervisor) live(ctx context.Context, i *instance) (reason string, read
 	}
 	s.host.metrics.starts.WithLabelValues(s.name, result).Inc()
 	s.host.log.Info("plugin is ready", "plugin", s.name, "kind", string(i.kind), "pid", s.snapshot().PID, "version", i.info.Version)
-	select { // a wish from before this life
-	case <-s.asked:
-	default:
-	}
 	var watchers sync.WaitGroup
 	defer watchers.Wait()
 	watchers.Go(func() { i.beat(s.host.cfg.Timing, s.host.metrics.unanswered.WithLabelValues(s.name).Inc) })
@@ -430,16 +436,22 @@ func (s *supervisor) live(ctx context.Context, i *instance) (reason string, read
 			Restart: func(reason string) { i.lose("it is of no use: %s", reason) },
 		})
 	}
-	select {
-	case <-ctx.Done():
-		s.finish(i)
-		return "", 0, true
-	case reason := <-s.asked:
-		s.host.log.Info("plugin is restarted", "plugin", s.name, "reason", reason)
-		s.to(StateStarting, "")
-		i.stop(s.host.cfg.Timing)
-		return "", 0, true
-	case <-i.lost:
+	for lost := false; !lost; {
+		select {
+		case <-ctx.Done():
+			s.finish(i)
+			return "", 0, true
+		case reason := <-s.asked:
+			if !s.outstanding() { // this life is what became of it
+				continue
+			}
+			s.host.log.Info("plugin is restarted", "plugin", s.name, "reason", reason)
+			s.to(StateStarting, "")
+			i.stop(s.host.cfg.Timing)
+			return "", 0, true
+		case <-i.lost:
+			lost = true
+		}
 	}
 	s.host.metrics.losses.WithLabelValues(s.name).Inc()
 	s.change(func(st *Status) { st.Losses++ })
@@ -589,7 +601,9 @@ func (s *supervisor) pause(ctx context.Context, d time.Duration) {
 		case <-over:
 			return
 		case <-s.asked:
-			return
+			if s.outstanding() {
+				return
+			}
 		case <-look.C:
 			if placeKey(s.host.cfg.Search, s.name) != s.place {
 				s.host.log.Info("another file is in the place of the plugin", "plugin", s.name)

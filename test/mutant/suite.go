@@ -30,7 +30,7 @@ type Suite struct {
 	// Named is how tests name an invariant in their source, %s being the name: a
 	// patch that names another one is refused. Default: invariant %s:
 	Named string
-	Limit time.Duration // of one run; default 100 s
+	Limit time.Duration // of one run; default 5 minutes: a late seed may find it, on a busy machine
 }
 
 // atOnce is how many mutants are built and run at the same time.
@@ -47,7 +47,7 @@ func (s *Suite) complete() {
 		s.Named = "invariant %s:"
 	}
 	if s.Limit == 0 {
-		s.Limit = 100 * time.Second
+		s.Limit = 5 * time.Minute
 	}
 }
 

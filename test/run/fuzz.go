@@ -13,9 +13,10 @@ import (
 // package.
 func (s *session) fuzz(p Package, target string, d time.Duration) ([]byte, error) {
 	out, err := s.fuzzOnce(p, target, d)
-	if err != nil && isDeadlineFlake(out) {
-		// The fuzzing engine sometimes reports its own deadline as a failure of
-		// the target. It is one only if it says so twice.
+	// The fuzzing engine sometimes reports its own deadline as a failure of the
+	// target, above all where it starts slowly. It is one only if it says so three
+	// times.
+	for try := 1; try < 3 && err != nil && isDeadlineFlake(out); try++ {
 		out, err = s.fuzzOnce(p, target, d)
 	}
 	return out, err

@@ -465,7 +465,7 @@ func TestFileWithoutRoom(t *testing.T) {
 	shows("d")
 	// One that outgrows the room stays as it was.
 	write("c.yaml", bulky("c", 5000))
-	await.For(t, "the error", func() bool { return strings.Contains(n.log.String(), path("c.yaml")) })
+	await.Within(t, 4*await.Patience, "the error", func() bool { return strings.Contains(n.log.String(), path("c.yaml")) })
 	shows("c")
 	if err := os.Remove(path("a.yaml")); err != nil {
 		t.Fatal(err)

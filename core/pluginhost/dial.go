@@ -117,12 +117,13 @@ func vacant(ctx context.Context, socket string) bool {
 // ctx. Whoever listened there may have ended since that was found out: then it does
 // not wait for somebody else (errEnded).
 func connected(ctx context.Context, conn *grpc.ClientConn, socket string) error {
-	conn.Connect()
 	for {
 		state := conn.GetState()
 		switch {
 		case state == connectivity.Ready:
 			return nil
+		case state == connectivity.Idle: // at first, and after a connection that broke at once
+			conn.Connect()
 		case state == connectivity.TransientFailure && vacant(ctx, socket):
 			return errEnded
 		}

@@ -158,7 +158,6 @@ func (s *supervisor) lacks(ctx context.Context) string {
 	return ""
 }
 
-// ask asks for a restart.
 // ask asks for a restart, and returns the number of the wish.
 func (s *supervisor) ask(reason string) uint64 {
 	s.mu.Lock()

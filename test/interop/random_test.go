@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -324,12 +323,7 @@ var revisionIn = regexp.MustCompile(`^header:\{revision:(\d+)`)
 // TestRandom makes the same calls of etcd and of an agent, drawn at random, and
 // compares the answers whole; and in the end what a watch has seen of it all.
 func TestRandom(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("INTEROP_SEED"); text != "" {
-		seed, _ = strconv.ParseUint(text, 10, 64)
-	}
-	t.Logf("INTEROP_SEED=%d", seed)
-	d := &dice{Rand: rand.New(rand.NewPCG(seed, 1)), revision: 1}
+	d := &dice{Rand: rand.New(rand.NewPCG(scale.Seed(t), 1)), revision: 1}
 	theirs, ours := newWire(t, peer(t).endpoint()), newWire(t, own(t, startOne).endpoint())
 	watches := []*followed{theirs.follow(t), ours.follow(t)}
 	for i := range scale.N(10_000) {

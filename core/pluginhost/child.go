@@ -178,18 +178,19 @@ func boundLog(path string, was int64) (size int64, moved bool) {
 	return 0, true
 }
 
-// read starts to read what the process writes, until drainTime after its end.
+// read starts to read what the process writes, until drainTime after its end, and what is
+// there then.
 func (c *child) read(stdout, stderr *os.File) {
 	var pumps sync.WaitGroup
 	line, w := io.Pipe()
 	c.line = line
 	pumps.Go(func() {
-		r := bufio.NewReaderSize(stdout, readBufferLen)
+		r := bufio.NewReaderSize(newPipe(stdout), readBufferLen)
 		c.printed = firstLine(r, w)
 		c.out.copyLines(fromStdout, r)
 	})
 	if stderr != nil {
-		pumps.Go(func() { c.out.copyLines(fromStderr, bufio.NewReaderSize(stderr, readBufferLen)) })
+		pumps.Go(func() { c.out.copyLines(fromStderr, bufio.NewReaderSize(newPipe(stderr), readBufferLen)) })
 	}
 	go func() {
 		select {

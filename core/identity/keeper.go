@@ -108,6 +108,7 @@ func (k *Keeper) Peer(s tls.ConnectionState) (Node, error) {
 func (k *Keeper) Server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
+		Time:       k.now,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return k.certificate()
 		},
@@ -125,6 +126,7 @@ func (k *Keeper) Server() *tls.Config {
 func (k *Keeper) Client(name string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
+		Time:       k.now,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return k.certificate()
 		},

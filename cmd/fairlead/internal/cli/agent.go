@@ -49,6 +49,14 @@ named in the log.`,
 }
 
 func (a *app) runAgent(cmd *cobra.Command, file string) error {
+	// First of all: whoever changes files and sends SIGHUP does not know how far a start
+	// has come, and one that nobody takes ends the process.
+	var received <-chan os.Signal
+	if a.env.Signals != nil {
+		c, stop := a.env.Signals()
+		defer stop()
+		received = c
+	}
 	load := func() (agent.Loaded, error) { return a.load(file, cmd.Flags()) }
 	loaded, err := load()
 	if err != nil {
@@ -75,12 +83,6 @@ func (a *app) runAgent(cmd *cobra.Command, file string) error {
 	if a.env.OutliveReader != nil {
 		// A node must not fail because whatever reads its log does.
 		defer a.env.OutliveReader()()
-	}
-	var received <-chan os.Signal
-	if a.env.Signals != nil {
-		c, stop := a.env.Signals()
-		defer stop()
-		received = c
 	}
 	return node.Run(cmd.Context(), received)
 }

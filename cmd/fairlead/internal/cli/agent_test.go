@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fairlead/fairlead/test/short"
 )
@@ -197,6 +198,30 @@ func TestAgentReloadsItsFile(t *testing.T) {
 	agent.waitOutput(t, "reload failed")
 	agent.signals <- syscall.SIGTERM
 	if code := agent.wait(t); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// Signals are taken before the configuration is read: who changed that and says so
+// ends no agent that is about to start.
+func TestAgentTakesSignalsFirst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fairlead.yaml")
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := newCommand(t)
+	taken := make(chan struct{})
+	agent.Signals = func() (<-chan os.Signal, func()) { close(taken); return agent.signals, func() {} }
+	agent.start("agent", "--config", file) // waits for somebody who writes
+	select {
+	case <-taken:
+	case <-time.After(waitTimeout):
+		t.Error("it reads its configuration, and takes no signals yet")
+	}
+	if err := os.WriteFile(file, []byte("nonsense: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := agent.wait(t); code != ExitFailed {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -88,6 +88,8 @@ func (c *cluster) formationFault() string {
 	for _, lines := range [][]string{{c.secret, next}, {next, c.secret}} {
 		for _, n := range c.servers {
 			n.secrets(lines...)
+			// A process that has not come that far yet would be ended by the signal.
+			n.eventually(time.Minute, "it runs", func() error { return n.printed("membership started") })
 			n.proc.Signal(syscall.SIGHUP)
 			lasts(rand.N(200 * time.Millisecond))
 		}

@@ -16,7 +16,9 @@ func join(ip net.IP, port uint16) string {
 
 // render is the transaction that makes the tables what a snapshot says. Their
 // chains stay: a packet that passes two of them, the old and the new one, may see
-// the rules of neither.
+// the rules of neither. And there are no maps: a packet keeps to the rules that were in
+// force when it came into a chain, but looks up what is in force then; in the map of
+// rules that are gone it finds nothing, and is led nowhere for good.
 func (p *plane) render(s *dataplane.Snapshot) string {
 	var b strings.Builder
 	for _, v6 := range []bool{false, true} {
@@ -74,11 +76,13 @@ func (p *plane) rules(b *strings.Builder, s *dataplane.Snapshot, v6, local bool)
 			slots := p.slots(svc, v6, local)
 			switch {
 			case len(slots) > 0:
-				family := "ip"
-				if v6 {
-					family = "ip6"
+				for i, to := range slots {
+					chance := ""
+					if left := len(slots) - i; left > 1 {
+						chance = fmt.Sprintf("numgen random mod %d 0 ", left)
+					}
+					fmt.Fprintf(b, "%s %sdnat to %s\n", match(f, p.flaw), chance, to)
 				}
-				fmt.Fprintf(b, "%s dnat %s addr . port to numgen random mod %d map { %s }\n", match(f, p.flaw), family, len(slots), strings.Join(slots, ", "))
 			case !f.Refuses() || p.flaw == "drops-when-empty" || p.flaw == "lets-through-when-empty":
 			case !local:
 				fmt.Fprintf(b, "%s redirect to :0\n", match(f, ""))
@@ -91,8 +95,8 @@ func (p *plane) rules(b *strings.Builder, s *dataplane.Snapshot, v6, local bool)
 	}
 }
 
-// slots are the elements of a map from a random number to an endpoint.
-func (p *plane) slots(svc *dataplane.Service, v6, local bool) []string {
+// slots are what a random number chooses from.
+func (p *plane) slots(svc *dataplane.Service, v6, local bool) []netip.AddrPort {
 	list := svc.Usable()
 	switch p.flaw {
 	case "takes-all":
@@ -105,7 +109,7 @@ func (p *plane) slots(svc *dataplane.Service, v6, local bool) []string {
 			}
 		}
 	}
-	var slots []string
+	var slots []netip.AddrPort
 	for i, e := range list {
 		addr := e.Foreign()
 		if local || p.flaw == "knows-no-foreign" {
@@ -122,7 +126,7 @@ func (p *plane) slots(svc *dataplane.Service, v6, local bool) []string {
 			weight *= 2
 		}
 		for range weight {
-			slots = append(slots, fmt.Sprintf("%d : %s . %d", len(slots), addr.Addr(), addr.Port()))
+			slots = append(slots, addr)
 		}
 	}
 	return slots

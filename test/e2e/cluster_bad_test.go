@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -20,7 +19,7 @@ import (
 func TestClusterExpectsDiffer(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 0, 3)
-	odd := c.servers[rand.IntN(3)]
+	odd := c.servers[c.draw.IntN(3)]
 	odd.expects(2)
 	c.up(c.servers...)
 	for _, n := range c.servers {
@@ -78,19 +77,19 @@ func TestClusterHalfFormed(t *testing.T) {
 	c := newCluster(t, 6, 0, 3)
 	for range scale.N(20) {
 		c.up(c.servers...)
-		lasts(time.Duration(rand.IntN(3500)) * time.Millisecond)
-		halves := rand.Perm(len(c.servers))
+		lasts(c.draw.upTo(3500 * time.Millisecond))
+		halves := c.draw.Perm(len(c.servers))
 		groups := [2][]*netns.Node{}
 		for i, k := range halves {
 			groups[i%2] = append(groups[i%2], c.servers[k].node)
 		}
 		c.topo.Partition(groups[:]...)
-		for _, k := range halves[:rand.IntN(3)] {
-			lasts(time.Duration(rand.IntN(1000)) * time.Millisecond)
+		for _, k := range halves[:c.draw.IntN(3)] {
+			lasts(c.draw.upTo(1000 * time.Millisecond))
 			c.servers[k].kill()
 			c.servers[k].up()
 		}
-		lasts(time.Duration(rand.IntN(2500)) * time.Millisecond)
+		lasts(c.draw.upTo(2500 * time.Millisecond))
 		c.topo.Heal()
 		c.oneGroup()
 		c.killAll(c.servers...)

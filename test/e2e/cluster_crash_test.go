@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -66,7 +65,7 @@ func TestClusterDwindles(t *testing.T) {
 		l.writesOn()
 		killed, left := []*storeNode(nil), slices.Clone(c.servers)
 		for len(left) > 0 {
-			i := rand.IntN(len(left))
+			i := c.draw.IntN(len(left))
 			left[i].kill()
 			killed, left = append(killed, left[i]), slices.Delete(left, i, i+1)
 			if len(left) > len(c.servers)/2 {
@@ -83,7 +82,7 @@ func TestClusterDwindles(t *testing.T) {
 				t.Errorf("%d of 5 acknowledged a write", len(left))
 			}
 		}
-		rand.Shuffle(len(killed), func(i, j int) { killed[i], killed[j] = killed[j], killed[i] })
+		c.draw.Shuffle(len(killed), func(i, j int) { killed[i], killed[j] = killed[j], killed[i] })
 		c.up(killed...)
 		c.formed(c.servers...)
 		c.are(who) // who had been removed would be another one

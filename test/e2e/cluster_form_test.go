@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -53,20 +52,20 @@ func TestClusterForms(t *testing.T) {
 // they were one cluster.
 func (c *cluster) forms(trial int) time.Duration {
 	c.t.Helper()
-	order := rand.Perm(len(c.nodes))
+	order := c.draw.Perm(len(c.nodes))
 	between := time.Duration(0)
 	if trial%3 == 1 {
 		between = 300 * time.Millisecond
 	}
 	for i, k := range order {
 		if i > 0 {
-			lasts(time.Duration(rand.Float64() * 2 * float64(between)))
+			lasts(c.draw.upTo(2 * between))
 		}
 		c.nodes[k].up()
 	}
 	if trial%3 == 2 {
-		again := c.servers[rand.IntN(len(c.servers))]
-		lasts(time.Duration(rand.IntN(3000)) * time.Millisecond)
+		again := c.servers[c.draw.IntN(len(c.servers))]
+		lasts(c.draw.upTo(3000 * time.Millisecond))
 		again.kill()
 		again.up()
 	}

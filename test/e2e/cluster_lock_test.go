@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,11 +46,11 @@ func TestClusterLocks(t *testing.T) {
 			leader.up()
 		case 1:
 			leader.proc.Stop()
-			lasts(time.Second + rand.N(3*time.Second))
+			lasts(time.Second + c.draw.upTo(3*time.Second))
 			leader.proc.Cont()
 		case 2:
 			c.topo.Isolate(leader.node)
-			lasts(rand.N(4 * time.Second))
+			lasts(c.draw.upTo(4 * time.Second))
 			c.topo.Heal()
 		}
 		c.eventually(30*time.Second, "all follow one", func() error { _, err := c.leads(c.servers...); return err })

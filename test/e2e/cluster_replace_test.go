@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -238,7 +237,7 @@ func TestClusterRemoves(t *testing.T) {
 		leader := c.leader(c.servers...)
 		goes := leader
 		for trial%2 == 1 && (goes == leader || goes.learns(leader) == nil) {
-			goes = c.servers[rand.IntN(len(c.servers))]
+			goes = c.servers[c.draw.IntN(len(c.servers))]
 		}
 		c.nodes = []*storeNode{goes}
 		// A history begins with nothing.

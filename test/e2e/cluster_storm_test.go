@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os/exec"
 	"slices"
 	"syscall"
@@ -25,11 +24,11 @@ func TestClusterFormsInStorm(t *testing.T) {
 	c := newCluster(t, 4, 0, 3)
 	for trial := range scale.N(40) {
 		c.up(c.servers...)
-		lasts(rand.N(2500 * time.Millisecond))
+		lasts(c.draw.upTo(2500 * time.Millisecond))
 		var did []string
-		for range 2 + rand.IntN(5) {
+		for range 2 + c.draw.IntN(5) {
 			did = append(did, c.formationFault())
-			lasts(rand.N(900 * time.Millisecond))
+			lasts(c.draw.upTo(900 * time.Millisecond))
 		}
 		t.Logf("%d: %v", trial, did)
 		c.topo.Heal()
@@ -44,10 +43,10 @@ func TestClusterFormsInStorm(t *testing.T) {
 
 // formationFault does one thing to servers that form a group.
 func (c *cluster) formationFault() string {
-	a, b := c.servers[rand.IntN(len(c.servers))], c.servers[rand.IntN(len(c.servers))]
-	switch rand.IntN(8) {
+	a, b := c.servers[c.draw.IntN(len(c.servers))], c.servers[c.draw.IntN(len(c.servers))]
+	switch c.draw.IntN(8) {
 	case 0:
-		c.topo.Loss(10 + 30*rand.Float64())
+		c.topo.Loss(10 + 30*c.draw.Float64())
 		return "loss"
 	case 1:
 		if a != b {
@@ -56,30 +55,30 @@ func (c *cluster) formationFault() string {
 		return "cut of " + a.name + " to " + b.name
 	case 2:
 		c.topo.Isolate(a.node)
-		lasts(rand.N(3 * time.Second))
+		lasts(c.draw.upTo(3 * time.Second))
 		c.topo.Heal()
 		return a.name + " alone"
 	case 3:
 		a.kill()
-		lasts(rand.N(time.Second))
+		lasts(c.draw.upTo(time.Second))
 		a.up()
 		return a.name + " killed"
 	case 4:
 		c.killAll(c.servers...)
-		for _, k := range rand.Perm(len(c.servers)) {
+		for _, k := range c.draw.Perm(len(c.servers)) {
 			c.servers[k].up()
-			lasts(rand.N(300 * time.Millisecond))
+			lasts(c.draw.upTo(300 * time.Millisecond))
 		}
 		return "all killed"
 	case 5:
 		a.proc.Stop()
-		lasts(rand.N(3 * time.Second))
+		lasts(c.draw.upTo(3 * time.Second))
 		a.proc.Cont()
 		return a.name + " stopped"
 	case 6:
 		for range 4 {
 			b.kill()
-			lasts(rand.N(400 * time.Millisecond))
+			lasts(c.draw.upTo(400 * time.Millisecond))
 			b.up()
 		}
 		return b.name + " again and again"
@@ -91,7 +90,7 @@ func (c *cluster) formationFault() string {
 			// A process that has not come that far yet would be ended by the signal.
 			n.eventually(time.Minute, "it runs", func() error { return n.printed("membership started") })
 			n.proc.Signal(syscall.SIGHUP)
-			lasts(rand.N(200 * time.Millisecond))
+			lasts(c.draw.upTo(200 * time.Millisecond))
 		}
 	}
 	return "secrets rotated"
@@ -118,7 +117,7 @@ func TestClusterStorm(t *testing.T) {
 	var order []int
 	for i := range scale.N(6 * len(faults)) {
 		if i%len(faults) == 0 {
-			order = rand.Perm(len(faults))
+			order = c.draw.Perm(len(faults))
 		}
 		f := faults[order[i%len(faults)]]
 		t.Logf("%d: %s", i, f.what)
@@ -232,10 +231,10 @@ type clusterFault struct {
 }
 
 func (c *cluster) faults() []clusterFault {
-	one := func(of []*storeNode) *storeNode { return of[rand.IntN(len(of))] }
+	one := func(of []*storeNode) *storeNode { return of[c.draw.IntN(len(of))] }
 	mixed := func(of []*storeNode) []*storeNode {
 		of = slices.Clone(of)
-		rand.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
+		c.draw.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
 		return of
 	}
 	again := func(n *storeNode) { n.kill(); n.up() }
@@ -249,7 +248,7 @@ func (c *cluster) faults() []clusterFault {
 			defer close(done)
 			asks.tries(20*time.Second, "raft", "remove", n.name)
 		}()
-		lasts(rand.N(1500 * time.Millisecond))
+		lasts(c.draw.upTo(1500 * time.Millisecond))
 		meanwhile()
 		<-done
 	}
@@ -261,7 +260,7 @@ func (c *cluster) faults() []clusterFault {
 		{"one is removed that is cut off", func() {
 			goes := one(c.voting())
 			c.topo.Isolate(goes.node)
-			removing(goes, func() { lasts(rand.N(3 * time.Second)) })
+			removing(goes, func() { lasts(c.draw.upTo(3 * time.Second)) })
 			c.topo.Heal()
 		}},
 		{"one that is removed is killed, and back without its disk", func() {
@@ -275,7 +274,7 @@ func (c *cluster) faults() []clusterFault {
 			goes.wipe()
 			goes.up()
 			for range 4 {
-				lasts(2*time.Second + rand.N(2*time.Second))
+				lasts(2*time.Second + c.draw.upTo(2*time.Second))
 				again(leader)
 			}
 		}},
@@ -296,13 +295,13 @@ func (c *cluster) faults() []clusterFault {
 			c.killAll(all...)
 			for _, n := range all {
 				n.up()
-				lasts(rand.N(time.Second))
+				lasts(c.draw.upTo(time.Second))
 			}
 		}},
 		{"they are killed one by one, and start in some order", func() {
 			for _, n := range mixed(c.servers) {
 				n.kill()
-				lasts(rand.N(time.Second))
+				lasts(c.draw.upTo(time.Second))
 			}
 			c.up(mixed(c.servers)...)
 		}},
@@ -332,25 +331,25 @@ func (c *cluster) faults() []clusterFault {
 		{"the leader stands still", func() {
 			leader := c.leading()
 			leader.proc.Stop()
-			lasts(500*time.Millisecond + rand.N(9*time.Second))
+			lasts(500*time.Millisecond + c.draw.upTo(9*time.Second))
 			leader.proc.Cont()
 		}},
 		{"a follower stands still", func() {
 			n := one(c.voting())
 			n.proc.Stop()
-			lasts(500*time.Millisecond + rand.N(9*time.Second))
+			lasts(500*time.Millisecond + c.draw.upTo(9*time.Second))
 			n.proc.Cont()
 		}},
 		{"two of the voters are cut off one way", func() {
 			v := mixed(c.voting())
 			c.topo.Cut(v[0].node, v[1].node)
 			c.topo.Cut(v[1].node, v[2].node)
-			lasts(rand.N(4 * time.Second))
+			lasts(c.draw.upTo(4 * time.Second))
 			c.topo.Heal()
 		}},
 		{"many packets are lost while one is replaced", func() {
 			c.topo.Loss(20)
-			removing(one(c.voting()), func() { lasts(rand.N(6 * time.Second)) })
+			removing(one(c.voting()), func() { lasts(c.draw.upTo(6 * time.Second)) })
 			c.topo.Heal()
 		}},
 	}

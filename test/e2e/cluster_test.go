@@ -28,13 +28,14 @@ type cluster struct {
 	servers     []*storeNode
 	others      []*storeNode
 	secret      string
+	draw        draw
 }
 
 // newCluster lays out agents of which expect are to form a group together. Nothing is
 // started.
 func newCluster(t *testing.T, servers, others, expect int) *cluster {
 	t.Helper()
-	c := &cluster{storeFleet: &storeFleet{fleet: newFleet(t, servers+others), kind: ours(t), timeout: callTimeout}, secret: newSecret()}
+	c := &cluster{storeFleet: &storeFleet{fleet: newFleet(t, servers+others), kind: ours(t), timeout: callTimeout}, secret: newSecret(), draw: newDraw(t)}
 	for i, a := range c.agents {
 		a.join = []string{c.agents[0].node.Addr().String() + ":7400"} // one's own is ignored
 		n := c.node(a, c.secret, "--cluster.bootstrap_expect", strconv.Itoa(expect))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fairlead/fairlead/core/api"
 	"github.com/fairlead/fairlead/core/control"
-	"github.com/fairlead/fairlead/core/control/voters"
 	system "github.com/fairlead/fairlead/core/follow"
 	"github.com/fairlead/fairlead/core/formation"
 	"github.com/fairlead/fairlead/core/raft"
@@ -198,13 +197,8 @@ func (s servers) cancel(ctx context.Context, h *server.Server, m server.Member, 
 // mayLeave says why a server must not be removed.
 func (s servers) mayLeave(h *server.Server, m server.Member, force bool) error {
 	conf := h.Members()
-	known := slices.DeleteFunc(s.agent.servers(h), func(k voters.Server) bool {
-		// Who was removed is none to count on, though gossip may know it for a while.
-		retired, _ := raft.RetiredIn(h.View(), k.ID)
-		return retired && !slices.Contains(conf.GetVoters(), k.ID) && !slices.Contains(conf.GetLearners(), k.ID)
-	})
 	err := control.Removal{
-		Voters: conf.GetVoters(), Learners: conf.GetLearners(), Known: known,
+		Voters: conf.GetVoters(), Learners: conf.GetLearners(), Known: control.Remaining(h.View(), conf, s.agent.servers(h)),
 		Leaving: control.Leaving(h.View()), Target: s.agent.config().Raft.Voters,
 	}.MayLeave(m.ID, force)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -153,16 +154,21 @@ func (c *Controller) group(members []replica.Member) voters.Group {
 	return g
 }
 
-// servers are those that gossip knows, with what was asked of them. Who was removed
-// once is none.
+// Remaining leaves out of the servers that gossip knows, for a while, those that were
+// removed: they are none to count on. It may alter known.
+func Remaining(v *store.View, conf *pb.ConfState, known []voters.Server) []voters.Server {
+	return slices.DeleteFunc(known, func(s voters.Server) bool {
+		retired, _ := raft.RetiredIn(v, s.ID)
+		return retired && !isMember(conf, s.ID)
+	})
+}
+
+// servers are those that remain of whom gossip knows, with what was asked of them.
 func (c *Controller) servers() []voters.Server {
 	v := c.cfg.Server.View()
 	leaving := leavingIn(v)
 	var out []voters.Server
-	for _, s := range c.cfg.Known() {
-		if retired, _ := raft.RetiredIn(v, s.ID); retired && !c.isMember(s.ID) {
-			continue
-		}
+	for _, s := range Remaining(v, c.cfg.Server.Members(), c.cfg.Known()) {
 		how, asked := leaving[s.ID]
 		s.Leaving, s.Forced = asked, how == LeavingForced
 		delete(leaving, s.ID)
@@ -174,13 +180,10 @@ func (c *Controller) servers() []voters.Server {
 	return out
 }
 
-func (c *Controller) isMember(id uint64) bool {
-	conf := c.cfg.Server.Members()
+func isMember(conf *pb.ConfState, id uint64) bool {
 	for _, list := range [][]uint64{conf.GetVoters(), conf.GetVotersOutgoing(), conf.GetLearners(), conf.GetLearnersNext()} {
-		for _, m := range list {
-			if m == id {
-				return true
-			}
+		if slices.Contains(list, id) {
+			return true
 		}
 	}
 	return false
@@ -214,7 +217,7 @@ func (c *Controller) stepAside(ctx context.Context, members []replica.Member, se
 // forgetGone drops the wishes that were granted.
 func (c *Controller) forgetGone(ctx context.Context) bool {
 	for id := range leavingIn(c.cfg.Server.View()) {
-		if c.isMember(id) {
+		if isMember(c.cfg.Server.Members(), id) {
 			continue
 		}
 		r, err := c.cfg.Server.Propose(ctx, store.Command{

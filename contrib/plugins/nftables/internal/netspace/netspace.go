@@ -5,6 +5,7 @@ package netspace
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
@@ -74,6 +75,18 @@ func Scale() float64 {
 		return s
 	}
 	return 0.1
+}
+
+// Seed is what a test that draws begins with: FAIRLEAD_TEST_SEED, or a new one in a run
+// in full, and else always the same.
+func Seed() uint64 {
+	if seed, err := strconv.ParseUint(os.Getenv("FAIRLEAD_TEST_SEED"), 10, 64); err == nil {
+		return seed
+	}
+	if Scale() >= 1 {
+		return rand.Uint64()
+	}
+	return 1
 }
 
 // N is a count of a test, at least 1.

@@ -54,11 +54,8 @@ func randomEntry(r *rand.Rand, at plan.Place) *plan.Entry {
 // did not see coming, the kernel holds what it should and nothing else.
 func TestKernelIsTheModel(t *testing.T) {
 	netspace.Require(t)
-	seed := uint64(1) // the same, but in a run in full
-	if netspace.Scale() >= 1 {
-		seed = rand.Uint64()
-	}
-	t.Logf("seed %d", seed)
+	seed := netspace.Seed()
+	t.Logf("FAIRLEAD_TEST_SEED=%d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	tables := New(Options{Instance: "model"})
 	defer func() {
